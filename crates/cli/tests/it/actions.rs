@@ -6,7 +6,7 @@ use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, eventually, holds};
+use crate::bed::{Bed, Home, condition_status, eventually};
 
 pub fn state(set: &Value) -> &str {
     set.pointer("/status/state").and_then(Value::as_str).unwrap_or_default()
@@ -40,14 +40,14 @@ pub fn is_ended(set: &Value) -> bool {
 
 /// Everything that a user may see of a set while it runs.
 #[derive(Default)]
-pub struct Seen {
+pub struct ProgressWatch {
     pub percents: Vec<f64>,
     pub phases: Vec<(String, String)>,
 }
 
-impl Seen {
-    /// Nothing falls, and nothing is whole before it has ended well.
-    pub fn look(&mut self, set: &Value) {
+impl ProgressWatch {
+    /// Progress never decreases and is 100 % only after success.
+    pub fn record(&mut self, set: &Value) {
         let number = |value: &Value| value.as_str().map(|text| text.parse::<f64>().unwrap());
         if let Some(percent) = number(&set["status"]["progress"]["percentCompleted"]) {
             let last = self.percents.last().copied().unwrap_or(0.0);
@@ -64,17 +64,17 @@ impl Seen {
         }
     }
 
-    pub fn saw(&self, phase: &str, percent: &str) -> bool {
+    pub fn has_seen(&self, phase: &str, percent: &str) -> bool {
         self.phases.iter().any(|seen| *seen == (phase.to_owned(), percent.to_owned()))
     }
 }
 
 /// Watches a set to its end.
-pub async fn ended(home: &Home<'_>, name: &str, seen: &mut Seen) -> Value {
+pub async fn ended(home: &Home<'_>, name: &str, seen: &mut ProgressWatch) -> Value {
     let mut last = Value::Null;
     eventually(&format!("set {name} has ended\n{}", home.log()), async || {
         last = home.get("ActionSet", name).await;
-        seen.look(&last);
+        seen.record(&last);
         is_ended(&last)
     })
     .await;
@@ -82,7 +82,7 @@ pub async fn ended(home: &Home<'_>, name: &str, seen: &mut Seen) -> Value {
 }
 
 pub async fn completed(home: &Home<'_>, name: &str) -> Value {
-    let set = ended(home, name, &mut Seen::default()).await;
+    let set = ended(home, name, &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "complete", "{set:#}\n{}", home.log());
     set
 }
@@ -122,7 +122,7 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
     });
     let mut first = task("one", &format!("{gate}; echo working; {}", output("word", "hello")));
     first["args"]["podOverride"] = hold;
-    // Progress that nobody understands fails nothing.
+    // Progress in an unknown format does not fail the phase.
     let broken = "echo '###Phase-progress###:{\"version\":'";
     let second =
         task("two", &format!("{broken}; {}", output("words", "{{ .Phases.one.Output.word }} {{ .Options.whom }}")));
@@ -142,11 +142,11 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
     ]);
     make(&home, "ActionSet", "set", json!({ "spec": { "actions": actions } })).await;
 
-    let mut seen = Seen::default();
+    let mut seen = ProgressWatch::default();
     eventually("the other action ends while the first one waits", async || {
         let set = home.get("ActionSet", "set").await;
-        seen.look(&set);
-        seen.saw("one", "33.33") && seen.saw("three", "100.00")
+        seen.record(&set);
+        seen.has_seen("one", "33.33") && seen.has_seen("three", "100.00")
     })
     .await;
     let set = home.get("ActionSet", "set").await;
@@ -169,7 +169,7 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
 
     let set = ended(&home, "set", &mut seen).await;
     assert_eq!(state(&set), "complete", "{set:#}\n{}", home.log());
-    eventually("whoever watches sees the good end", async || {
+    eventually("watchers see the completed set", async || {
         watching.try_wait().unwrap().inspect(|status| assert!(status.success())).is_some()
     })
     .await;
@@ -182,7 +182,11 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
         (&json!("100.00"), &json!(""))
     );
     assert_eq!(status["error"]["message"], "");
-    assert_eq!((holds(&set, "Complete"), holds(&set, "Progressing")), (Some(true), Some(false)), "{set:#}");
+    assert_eq!(
+        (condition_status(&set, "Complete"), condition_status(&set, "Progressing")),
+        (Some(true), Some(false)),
+        "{set:#}"
+    );
     assert!(home.find("ConfigMap", "was-here").await.is_some());
     let reasons = ["Started", "StartedPhase", "EndedPhase", "StartedDeferPhase", "EndedDeferPhase", "Succeeded"];
     eventually("every step has its Event", async || {
@@ -195,7 +199,7 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
         let set = home.get("ActionSet", "set").await;
         home.list("Pod").await.is_empty()
             && set["metadata"]["finalizers"].is_null()
-            && crate::killed::is_tidy(&home).await
+            && crate::killed::has_no_open_operations(&home).await
     })
     .await;
     let printed = home.command(&["action", "logs", "set"]).output().await.unwrap();
@@ -301,16 +305,16 @@ async fn bad_input_ends_the_set_failed_with_a_message_that_names_phase_and_argum
     .await;
 
     for (name, _, words) in bad_phases() {
-        let set = ended(&home, name, &mut Seen::default()).await;
+        let set = ended(&home, name, &mut ProgressWatch::default()).await;
         assert_eq!(state(&set), "failed", "{name}: {set:#}");
         for word in words {
             assert!(message(&set).contains(word), "{name}: {:?} does not say {word:?}", message(&set));
         }
         assert!(message(&set).len() < 4000, "{name}");
     }
-    let set = ended(&home, "no-blueprint", &mut Seen::default()).await;
+    let set = ended(&home, "no-blueprint", &mut ProgressWatch::default()).await;
     assert!(message(&set).contains("there is no blueprint \"nothing\""), "{}", message(&set));
-    let set = ended(&home, "no-target", &mut Seen::default()).await;
+    let set = ended(&home, "no-target", &mut ProgressWatch::default()).await;
     assert!(message(&set).contains("statefulsets default/db does not exist"), "{}", message(&set));
     let set = home.get("ActionSet", "exit-code").await;
     assert_eq!(set["status"]["actions"][0]["phases"][0]["state"], "failed");
@@ -338,7 +342,7 @@ async fn deleting_or_cancelling_a_running_set_ends_it_and_still_runs_its_last_ph
         make(&home, "Blueprint", name, blueprint).await;
         ask(&home, name, name, &["act"]).await;
     }
-    let slow = ended(&home, "slow", &mut Seen::default()).await;
+    let slow = ended(&home, "slow", &mut ProgressWatch::default()).await;
     assert!(message(&slow).contains("phase long: it did not end within 1s"), "{}", message(&slow));
     for name in ["delete", "cancel"] {
         eventually("its pod runs", async || {
@@ -440,7 +444,7 @@ pub async fn act(home: &Home<'_>, arguments: &[&str]) -> Value {
 }
 
 /// Files of an application, whose directory is `volume`, are backed up, lost, restored, compared, and their backup deleted.
-pub async fn files_come_back(home: &Home<'_>, bucket: &Path, volume: &Path) {
+pub async fn round_trip_files(home: &Home<'_>, bucket: &Path, volume: &Path) {
     eventually("the application runs", async || {
         home.get("Deployment", "time-logger").await["status"]["readyReplicas"] == 1
     })
@@ -485,7 +489,7 @@ async fn files_are_backed_up_restored_and_deleted_by_a_blueprint() {
     time_logger(&home, "any").await;
     make(&home, "Blueprint", "time-log", time_log_blueprint("any")).await;
     let volume = volume_of(&home, "time-log").await;
-    files_come_back(&home, &bucket, &volume).await;
+    round_trip_files(&home, &bucket, &volume).await;
     let refused =
         home.command(&["action", "create", "--action", "restore", "--from", "nothing"]).output().await.unwrap();
     assert!(
@@ -565,7 +569,7 @@ async fn objects_are_awaited_changed_and_removed_and_commands_run_in_running_pod
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_lets_go_of_everything_that_is_held_in_our_name() {
+async fn uninstalling_removes_our_finalizers() {
     let bed = Bed::local().await;
     let (home, other) = (bed.home("home").await, bed.home("other").await);
     let ours = "actionsets.plimsoll.dev/running";

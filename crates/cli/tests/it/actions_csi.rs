@@ -9,7 +9,7 @@ use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use plimsoll_testkit::{Csi, Pod, require};
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, ended, is_ended, make, message, state};
+use crate::actions::{ProgressWatch, ended, is_ended, make, message, state};
 use crate::bed::{Bed, Home, eventually};
 
 fn phase(func: &str, name: &str, args: &Value) -> Value {
@@ -50,7 +50,7 @@ pub async fn ask(home: &Home<'_>, set: &str, action: &str, options: Value, artif
 /// Runs one action to its good end; returns its artifacts.
 async fn done(home: &Home<'_>, set: &str, action: &str, options: Value, artifacts: &Value) -> Value {
     ask(home, set, action, options, artifacts).await;
-    let mut seen = Seen::default();
+    let mut seen = ProgressWatch::default();
     let ended = ended(home, set, &mut seen).await;
     assert_eq!(state(&ended), "complete", "{}\n{}", message(&ended), home.log());
     let percents = seen.phases.iter().map(|(_, percent)| percent.as_str());
@@ -142,7 +142,7 @@ async fn a_retained_snapshot_is_adopted(home: &Home<'_>, csi: &Csi) {
 
 async fn failed(home: &Home<'_>, set: &str, action: &str, options: Value, artifacts: &Value) -> String {
     ask(home, set, action, options, artifacts).await;
-    let set = ended(home, set, &mut Seen::default()).await;
+    let set = ended(home, set, &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "failed");
     message(&set).to_owned()
 }
@@ -164,17 +164,17 @@ async fn a_refusal_is_reported_at_once(home: &Home<'_>) {
 
 async fn a_slow_one_is_waited_for(home: &Home<'_>) {
     ask(home, "slow", "backup", json!({ "class": SLOW_CLASS }), &json!({})).await;
-    let (mut waited, mut seen, mut last) = (false, Seen::default(), Value::Null);
+    let (mut waited, mut seen, mut last) = (false, ProgressWatch::default(), Value::Null);
     eventually("the slow one has ended", async || {
         let operation = home.find("Operation", "run-slow").await;
         waited |= operation.is_some_and(|one| one.to_string().contains("waiting for VolumeSnapshot"));
         last = home.get("ActionSet", "slow").await;
-        seen.look(&last);
+        seen.record(&last);
         is_ended(&last)
     })
     .await;
     assert_eq!(state(&last), "complete", "{}", message(&last));
-    assert!(waited && seen.saw("take", "0.00"), "the wait is seen: {:?}", seen.phases);
+    assert!(waited && seen.has_seen("take", "0.00"), "the wait is seen: {:?}", seen.phases);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,15 +187,15 @@ async fn a_snapshot_whose_server_is_killed_is_taken_once() {
     for (number, point) in points.into_iter().enumerate() {
         let set = format!("set-{number}");
         ask(&home, &set, "backup", json!({ "class": CLASS }), &json!({})).await;
-        let mut mortal = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        let mut mortal = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]);
         let died = tokio::time::timeout(WAIT_TIMEOUT, mortal.wait()).await;
         died.unwrap_or_else(|_| panic!("not killed at {point}\n{}", home.log())).unwrap();
-        let next = home.mortal_server(&[]);
-        let ended = ended(&home, &set, &mut Seen::default()).await;
+        let next = home.server_with_short_lease(&[]);
+        let ended = ended(&home, &set, &mut ProgressWatch::default()).await;
         assert_eq!(state(&ended), "complete", "killed at {point}: {}\n{}", message(&ended), home.log());
         let taken = of_snapshots(&home, "VolumeSnapshot").list(&ListParams::default()).await.unwrap().items;
         assert_eq!(taken.len(), number + 1, "killed at {point}");
-        crate::killed::dismiss_if_alive(next).await;
+        crate::killed::terminate_if_running(next).await;
     }
     let taken = of_snapshots(&home, "VolumeSnapshot").list(&ListParams::default()).await.unwrap().items;
     let kept = csi.snapshots();

@@ -7,12 +7,12 @@ use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::peers::s3::SECRET_KEY;
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, claim, ended, make, message, profile, shell, state, volume_of};
+use crate::actions::{ProgressWatch, claim, ended, make, message, profile, shell, state, volume_of};
 use crate::bed::{Bed, Home, eventually};
 
 const KEY: &str = "a key of its own";
 
-/// Two pods with a claim each, and one claim that nobody mounts.
+/// Two pods with a claim each, and one claim that no pod mounts.
 async fn prepare(home: &Home<'_>) {
     claim(home, "lone").await;
     make(
@@ -80,7 +80,7 @@ async fn run(home: &Home<'_>, action: &str, artifacts: &Value) -> (Value, Value)
         "profile": { "name": "s3", "namespace": home.namespace } });
     let name = action["name"].as_str().unwrap().to_owned();
     make(home, "ActionSet", &name, json!({ "spec": { "actions": [action] } })).await;
-    let set = ended(home, &name, &mut Seen::default()).await;
+    let set = ended(home, &name, &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
     let action = &set["status"]["actions"][0];
     let phases = action["phases"].as_array().unwrap();
@@ -234,8 +234,8 @@ pub async fn fill(home: &Home<'_>) -> PathBuf {
     volume
 }
 
-/// Asks for a path of a container.
-pub async fn ask_bare(home: &Home<'_>, name: &str, action: &str, container: &str, path: &str) {
+/// Creates an ActionSet for a path of a container.
+pub async fn create_bare_action_set(home: &Home<'_>, name: &str, action: &str, container: &str, path: &str) {
     let object = json!({ "kind": "Namespace", "name": home.namespace, "namespace": home.namespace });
     let options = json!({ "container": container, "path": path });
     let action = json!({ "name": action, "blueprint": "bare", "object": object, "options": options,
@@ -253,16 +253,16 @@ pub async fn agent_at_work(home: &Home<'_>) -> tokio::process::Child {
     agent
 }
 
-/// Nothing is left of what an agent was asked for.
-pub async fn is_swept(home: &Home<'_>) -> bool {
+/// Whether nothing is left of the requests to an agent.
+pub async fn is_cleaned_up(home: &Home<'_>) -> bool {
     let is_ours = |secret: &kube::api::DynamicObject| secret.metadata.name.as_deref().unwrap().starts_with("phase-");
     home.list("PodVolumeBackup").await.is_empty() && !home.list("Secret").await.iter().any(is_ours)
 }
 
 /// Backs up a path of a container, and returns how that ended.
 async fn back_up(home: &Home<'_>, name: &str, container: &str, path: &str) -> Value {
-    ask_bare(home, name, "backup", container, path).await;
-    ended(home, name, &mut Seen::default()).await
+    create_bare_action_set(home, name, "backup", container, path).await;
+    ended(home, name, &mut ProgressWatch::default()).await
 }
 
 async fn logs(home: &Home<'_>, name: &str) -> String {
@@ -306,27 +306,27 @@ async fn without_restic_our_own_program_backs_up_or_the_node_s_agent_or_it_is_re
         std::fs::remove_dir_all(volume.join("deep")).unwrap();
         assert!(!home.log().contains(SECRET_KEY) && !agent.contains(SECRET_KEY), "a secret stands in the log");
     }
-    assert!(is_swept(&home).await, "what the transfers needed is gone");
+    assert!(is_cleaned_up(&home).await, "what the transfers needed is gone");
     assert!(logs(&home, "own").await.contains("has our own program"));
     assert!(logs(&home, "bare").await.contains("the agent of node local reads /app/deep"));
-    the_time_left_is_ours(&home, &volume.join("sub")).await;
+    assert_time_left_is_estimated(&home, &volume.join("sub")).await;
 }
 
-/// However long restic thinks that it takes. On the way its command lines are looked at, which everybody can see.
-async fn the_time_left_is_ours(home: &Home<'_>, directory: &Path) {
-    ask_bare(home, "slow", "only", "slow", "/app/deep").await;
+/// Independent of the estimate of restic. Also checks its command lines, which every user of the node can read.
+async fn assert_time_left_is_estimated(home: &Home<'_>, directory: &Path) {
+    create_bare_action_set(home, "slow", "only", "slow", "/app/deep").await;
     let progress =
         async || home.get("ActionSet", "slow").await["status"]["actions"][0]["phases"][0]["progress"].clone();
     eventually("a time left is shown", async || {
         let now = progress().await;
         let left = now["estimatedTimeSeconds"].as_u64();
         assert!(left.is_none_or(|left| (1..86_400).contains(&left)), "{now:#}");
-        assert!(now["sizeUploadedB"].is_null(), "nobody has said yet how much was sent: {now:#}");
+        assert!(now["sizeUploadedB"].is_null(), "the uploaded size is not known yet: {now:#}");
         left.is_some()
     })
     .await;
     std::fs::write(directory.join("enough"), "").unwrap();
-    let set = ended(home, "slow", &mut Seen::default()).await;
+    let set = ended(home, "slow", &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
     let last = progress().await;
     assert!(last["estimatedTimeSeconds"].is_null(), "{last:#}");

@@ -92,7 +92,7 @@ async fn ask(socket: &Path, question: &str) -> Result<String, String> {
 }
 
 /// Rows of the database whose files lie in `volume` are written, backed up, dropped, restored and compared.
-pub async fn rows_come_back(home: &Home<'_>, bucket: &Path, volume: &Path) {
+pub async fn round_trip_rows(home: &Home<'_>, bucket: &Path, volume: &Path) {
     let socket = &volume.join("mysqld.sock");
     eventually("the database answers", async || ask(socket, "USE shop").await.is_ok()).await;
     let rows = "SELECT COUNT(*), SUM(n), MAX(LENGTH(t)), MD5(GROUP_CONCAT(t ORDER BY n)) FROM shop.rows";
@@ -136,5 +136,5 @@ async fn a_database_comes_back_from_its_dump() {
     database(&home, "any").await;
     make(&home, "Blueprint", "mysql", blueprint("any")).await;
     let volume = volume_of(&home, "mysql").await;
-    rows_come_back(&home, &bucket, &volume).await;
+    round_trip_rows(&home, &bucket, &volume).await;
 }

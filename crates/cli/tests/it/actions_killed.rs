@@ -4,10 +4,12 @@ use futures::{StreamExt, stream};
 use plimsoll_testkit::peers::S3Server;
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, ask, claim, ended, is_ended, make, message, output, profile, shell, state, time_logger};
-use crate::actions_data::{agent_at_work, ask_bare, bare_blueprint, bare_pod, fill, is_swept};
+use crate::actions::{
+    ProgressWatch, ask, claim, ended, is_ended, make, message, output, profile, shell, state, time_logger,
+};
+use crate::actions_data::{agent_at_work, bare_blueprint, bare_pod, create_bare_action_set, fill, is_cleaned_up};
 use crate::bed::{Bed, Home, eventually};
-use crate::killed::{dismiss_if_alive, every_point, is_tidy, name_of};
+use crate::killed::{has_no_open_operations, kill_points, name_of, terminate_if_running};
 
 const AT_ONCE: usize = 4;
 
@@ -75,15 +77,15 @@ async fn run_with(home: &Home<'_>, point: Option<&str>, term: &str) -> Value {
         Some(point) => home.server_with(term, &[("PLIMSOLL_KILL_AT", point)]),
         None => home.server_with("1m", &[("PLIMSOLL_KILL_TRACE", &trace)]),
     };
-    let (mut last, mut seen) = (Value::Null, Seen::default());
+    let (mut last, mut seen) = (Value::Null, ProgressWatch::default());
     if let Some(point) = point {
         let mut dead = false;
         eventually(&format!("the server is killed at {point}"), async || {
             last = home.get("ActionSet", "set").await;
-            seen.look(&last);
+            seen.record(&last);
             dead = server.try_wait().unwrap().inspect(|status| assert!(!status.success(), "{}", home.log())).is_some();
             // How far it is may change only together with what is written anyway: then it passes there never.
-            dead || point.starts_with("status.progress") && is_ended(&last) && is_tidy(home).await
+            dead || point.starts_with("status.progress") && is_ended(&last) && has_no_open_operations(home).await
         })
         .await;
         if dead {
@@ -92,11 +94,11 @@ async fn run_with(home: &Home<'_>, point: Option<&str>, term: &str) -> Value {
     }
     eventually(&format!("the set has ended, killed at {point:?}"), async || {
         last = home.get("ActionSet", "set").await;
-        seen.look(&last);
-        is_ended(&last) && is_tidy(home).await && last["metadata"]["finalizers"].is_null()
+        seen.record(&last);
+        is_ended(&last) && has_no_open_operations(home).await && last["metadata"]["finalizers"].is_null()
     })
     .await;
-    dismiss_if_alive(server).await;
+    terminate_if_running(server).await;
     last
 }
 
@@ -116,7 +118,7 @@ async fn a_set_killed_at_any_effect_ends_as_an_undisturbed_one() {
     let own = ["phase.", "subject.", "status.", "journal."];
     let is_own = |point: &String| own.iter().any(|own| point.starts_with(own));
     let is_new = |point: &String| point.ends_with(":1") || point.starts_with("phase.end");
-    let points: Vec<_> = every_point(&trace).into_iter().filter(is_own).filter(is_new).collect();
+    let points: Vec<_> = kill_points(&trace).into_iter().filter(is_own).filter(is_new).collect();
     assert!(points.len() > 12, "the trace has only {points:?}");
 
     let (bed, undisturbed) = (&bed, &undisturbed);
@@ -135,7 +137,7 @@ async fn a_set_killed_at_any_effect_ends_as_an_undisturbed_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_in_somebody_s_pod_is_never_run_twice_unless_its_author_says_so() {
+async fn a_command_in_a_pod_runs_once_unless_declared_idempotent() {
     let bed = Bed::local_with_pods().await;
     for (name, repeatable) in [("never", false), ("again", true)] {
         let home = bed.home(name).await;
@@ -146,10 +148,10 @@ async fn a_command_in_somebody_s_pod_is_never_run_twice_unless_its_author_says_s
             { "func": "KubeExec", "name": "exec", "args": { "namespace": home.namespace, "pod": "app", "command": shell("sleep 1") } }] } } });
         make(&home, "Blueprint", "bp", blueprint).await;
         ask(&home, "set", "bp", &["act"]).await;
-        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "phase.exec.before")]);
+        let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", "phase.exec.before")]);
         server.wait().await.unwrap();
-        let _next = home.mortal_server(&[]);
-        let set = ended(&home, "set", &mut Seen::default()).await;
+        let _next = home.server_with_short_lease(&[]);
+        let set = ended(&home, "set", &mut ProgressWatch::default()).await;
         if repeatable {
             assert_eq!(state(&set), "complete", "{}", message(&set));
         } else {
@@ -162,11 +164,11 @@ async fn a_command_in_somebody_s_pod_is_never_run_twice_unless_its_author_says_s
 async fn a_set_that_is_deleted_while_no_server_runs_is_ended_in_order_by_the_next_one() {
     let bed = Bed::local_with_pods().await;
     let home = prepare(&bed, "deleted").await;
-    let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "phase.pod.after")]);
+    let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", "phase.pod.after")]);
     server.wait().await.unwrap();
     home.delete("ActionSet", "set").await;
     assert!(home.find("ActionSet", "set").await.is_some(), "it is held until it has ended");
-    let _next = home.mortal_server(&[]);
+    let _next = home.server_with_short_lease(&[]);
     eventually("it is gone", async || home.find("ActionSet", "set").await.is_none()).await;
     assert!(home.find("ConfigMap", "last").await.is_some(), "its last phase has run");
     assert!(home.find("ConfigMap", "made").await.is_none(), "its other phases have not");
@@ -223,7 +225,7 @@ async fn prepare_bare<'a>(bed: &'a Bed, s3: &S3Server, name: &str) -> Home<'a> {
     bare_pod(&home).await;
     fill(&home).await;
     make(&home, "Blueprint", "bare", bare_blueprint()).await;
-    ask_bare(&home, "set", "backup", "bare", "/app/deep").await;
+    create_bare_action_set(&home, "set", "backup", "bare", "/app/deep").await;
     home
 }
 
@@ -269,7 +271,7 @@ async fn data_that_an_agent_moves_is_found_under_its_tag_though_the_server_is_ki
             let set = run_with(&home, Some(&format!("phase.{point}")), TERM).await;
             // Its second phase restores by the tag that the first one returned.
             assert_eq!(state(&set), "complete", "killed at {point}: {}\n{}", message(&set), home.log());
-            assert!(is_swept(&home).await, "killed at {point}: something of the transfer is left");
+            assert!(is_cleaned_up(&home).await, "killed at {point}: something of the transfer is left");
         })
         .buffer_unordered(2)
         .collect::<()>()

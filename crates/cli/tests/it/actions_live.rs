@@ -3,7 +3,7 @@
 use plimsoll_testkit::peers::S3Server;
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, ended, make, message, profile, shell, state};
+use crate::actions::{ProgressWatch, ended, make, message, profile, shell, state};
 use crate::bed::{Bed, Home, eventually};
 
 const FIRST: u64 = 3_000_000;
@@ -48,14 +48,14 @@ async fn bytes_that_a_pipe_in_a_pod_moves_are_seen_while_they_move() {
     let action = json!({ "name": "act", "blueprint": "live", "object": object, "profile": { "name": "s3", "namespace": home.namespace } });
     make(&home, "ActionSet", "set", json!({ "spec": { "actions": [action] } })).await;
 
-    let mut seen = Seen::default();
+    let mut seen = ProgressWatch::default();
     let open = |gate: &str| std::fs::write(bed.directory.path().join("gate").join(gate), "").unwrap();
     eventually("the bytes of the pipe are counted", async || {
         let set = home.get("ActionSet", "set").await;
-        seen.look(&set);
+        seen.record(&set);
         let progress = &set["status"]["actions"][0]["phases"][0]["progress"];
         let sent = progress["sizeUploadedB"].as_u64().unwrap_or(0);
-        // Nobody knows how much there will be.
+        // The total is not known.
         assert!(sent == 0 || progress["progressPercent"] == "33.33", "{progress:#}");
         assert!(
             progress["estimatedUploadSizeB"].is_null() && progress["estimatedTimeSeconds"].is_null(),
@@ -67,7 +67,7 @@ async fn bytes_that_a_pipe_in_a_pod_moves_are_seen_while_they_move() {
     open("push");
     eventually("the pull moves inside the second third", async || {
         let set = home.get("ActionSet", "set").await;
-        seen.look(&set);
+        seen.record(&set);
         assert_ne!(state(&set), "failed", "{}\n{}", message(&set), home.log());
         let progress = &set["status"]["actions"][0]["phases"][1]["progress"];
         let percent: f64 = progress["progressPercent"].as_str().unwrap_or("0").parse().unwrap();
@@ -86,7 +86,7 @@ async fn bytes_that_a_pipe_in_a_pod_moves_are_seen_while_they_move() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_action_of_ours_at_work_is_not_called_stuck_by_whoever_looks_on() {
+async fn a_running_action_is_not_reported_as_stalled() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -107,7 +107,7 @@ async fn an_action_of_ours_at_work_is_not_called_stuck_by_whoever_looks_on() {
     assert_eq!(output.status.code(), Some(0), "{told:#}");
     assert!(line["verdict"] != "Stuck" && line["causes"].as_array().is_some_and(Vec::is_empty), "{told:#}");
     std::fs::write(gate.join("open"), "").unwrap();
-    let set = ended(&home, "set", &mut Seen::default()).await;
+    let set = ended(&home, "set", &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
 }
 

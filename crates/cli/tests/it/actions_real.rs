@@ -11,9 +11,9 @@ use plimsoll_testkit::require;
 use serde_json::json;
 
 use crate::actions::{
-    Seen, ask, ended, files_come_back, make, message, profile, state, time_log_blueprint, time_logger,
+    ProgressWatch, ask, ended, make, message, profile, round_trip_files, state, time_log_blueprint, time_logger,
 };
-use crate::actions_database::{blueprint, database, rows_come_back};
+use crate::actions_database::{blueprint, database, round_trip_rows};
 use crate::bed::Bed;
 
 /// What applications and tasks run in: a shell, restic, a database, and a `kando` that is not ours.
@@ -72,15 +72,15 @@ async fn files_and_a_database_come_back_through_blueprints() {
     install_database(&rows.directory().join("data"));
     database(&home, APPLICATION).await;
     make(&home, "Blueprint", "mysql", blueprint(APPLICATION)).await;
-    files_come_back(&home, &bucket, files.directory()).await;
-    rows_come_back(&home, &bucket, rows.directory()).await;
+    round_trip_files(&home, &bucket, files.directory()).await;
+    round_trip_rows(&home, &bucket, rows.directory()).await;
 
     // Its author may keep the image's own, which is another one.
     let own = json!({ "func": "KubeTask", "name": "own", "args": { "image": APPLICATION, "command": ["kando", "output", "a", "b"],
         "podAnnotations": { "plimsoll.dev/own-kando": "true" } } });
     make(&home, "Blueprint", "own", json!({ "actions": { "act": { "phases": [own] } } })).await;
     ask(&home, "own", "own", &["act"]).await;
-    let set = ended(&home, "own", &mut Seen::default()).await;
+    let set = ended(&home, "own", &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "failed");
     assert!(message(&set).contains("this is the kando of the image"), "{}", message(&set));
     bed.clear().await;

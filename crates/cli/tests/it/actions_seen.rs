@@ -5,7 +5,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, ask, completed, ended, make, output, shell, state, task};
+use crate::actions::{ProgressWatch, ask, completed, ended, make, output, shell, state, task};
 use crate::bed::{Bed, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,10 +29,10 @@ async fn two_actions_that_run_the_same_phase_at_once_do_not_touch_each_other_s()
     let one = |who: &str| json!({ "name": "act", "blueprint": "bp", "object": object, "options": { "who": who } });
     make(&home, "ActionSet", "set", json!({ "spec": { "actions": [one("first"), one("second")] } })).await;
 
-    let mut seen = Seen::default();
-    let percents = async |seen: &mut Seen| {
+    let mut seen = ProgressWatch::default();
+    let percents = async |seen: &mut ProgressWatch| {
         let set = home.get("ActionSet", "set").await;
-        seen.look(&set);
+        seen.record(&set);
         let of = |at: usize| set["status"]["actions"][at]["phases"][0]["progress"]["progressPercent"].clone();
         (of(0), of(1), set["status"]["progress"]["runningPhases"].clone())
     };
@@ -87,10 +87,10 @@ async fn a_workload_that_is_scaled_shows_how_many_of_its_replicas_are_ready() {
     )
     .await;
     std::fs::write(gate.join("db-0"), "").unwrap();
-    let mut seen = Seen::default();
+    let mut seen = ProgressWatch::default();
     eventually("one of two is ready", async || {
         let set = home.get("ActionSet", "set").await;
-        seen.look(&set);
+        seen.record(&set);
         let percent = &set["status"]["actions"][0]["phases"][0]["progress"]["progressPercent"];
         assert!(percent.is_null() || percent == "0.00", "{set:#}");
         let operation = home.find("Operation", "run-set").await.unwrap_or_default();
@@ -106,7 +106,7 @@ async fn a_workload_that_is_scaled_shows_how_many_of_its_replicas_are_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_log_that_is_longer_than_what_is_kept_is_printed_by_whoever_follows_it() {
+async fn following_prints_the_end_of_a_log_longer_than_the_limit() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -192,7 +192,7 @@ async fn the_pods_of_a_deployment_config_are_those_of_its_latest_controller() {
         let owned = |name: &str, owner: &Value| json!({ "name": name, "ownerReferences": [owner] });
         let mut metadata = owned(&name, &config);
         metadata["annotations"] = annotations;
-        // No pods of its own: there may be nobody who makes them.
+        // Without its own pods: the cluster may not run pods.
         let controller = create("v1", "ReplicationController", json!({ "metadata": metadata, "spec": { "replicas": 0,
             "selector": { "v": version }, "template": { "metadata": { "labels": { "v": version } }, "spec": { "containers": [{ "name": "db", "image": "any" }] } } } })).await;
         let pod = format!("{name}-pod");

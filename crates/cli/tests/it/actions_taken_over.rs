@@ -2,26 +2,26 @@
 
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, ask, ended, make, message, note, output, shell, state, task};
+use crate::actions::{ProgressWatch, ask, ended, make, message, note, output, shell, state, task};
 use crate::bed::{Bed, Home, eventually};
-use crate::killed::is_tidy;
+use crate::killed::has_no_open_operations;
 
 /// Runs a server until it dies at a point.
-async fn dies_at(home: &Home<'_>, point: &str) {
-    let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+async fn run_server_until_killed(home: &Home<'_>, point: &str) {
+    let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]);
     let status = server.wait().await.unwrap();
     assert!(!status.success(), "{}", home.log());
 }
 
-/// How the phases of the first action stand, the last one included.
+/// The states of the phases of the first action, including the deferred phase.
 fn states(set: &Value) -> Vec<String> {
     let action = &set["status"]["actions"][0];
     let phases = action["phases"].as_array().into_iter().flatten().chain(action.get("deferPhase"));
     phases.map(|phase| phase["state"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Nothing is said to run, and nothing does.
-async fn nothing_is_left(home: &Home<'_>, set: &Value) {
+/// No phase is reported as running, and no pod is left.
+async fn assert_nothing_runs(home: &Home<'_>, set: &Value) {
     assert_eq!(set["status"]["progress"]["runningPhase"], "", "{set:#}");
     assert!(set["status"]["progress"]["runningPhases"].as_array().is_none_or(Vec::is_empty), "{set:#}");
     let ours = |name: &str| name.starts_with("kanister-job-");
@@ -29,7 +29,7 @@ async fn nothing_is_left(home: &Home<'_>, set: &Value) {
         home.list("Pod").await.iter().all(|pod| !ours(pod.metadata.name.as_deref().unwrap_or_default()))
     })
     .await;
-    eventually("it is tidy", async || is_tidy(home).await).await;
+    eventually("no operation is open", async || has_no_open_operations(home).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,15 +41,15 @@ async fn a_set_that_is_cancelled_while_no_server_runs_has_no_running_phase_and_n
     make(&home, "Blueprint", "bp", json!({ "actions": { "act": action } })).await;
     ask(&home, "set", "bp", &["act"]).await;
     // Before it could note that there is a pod.
-    dies_at(&home, "phase.pod.after").await;
+    run_server_until_killed(&home, "phase.pod.after").await;
     assert_eq!(home.list("Pod").await.len(), 1);
     let cancelled = home.command(&["action", "cancel", "set"]).output().await.unwrap();
     assert!(cancelled.status.success(), "{cancelled:?}");
-    let _next = home.mortal_server(&[]);
-    let set = ended(&home, "set", &mut Seen::default()).await;
+    let _next = home.server_with_short_lease(&[]);
+    let set = ended(&home, "set", &mut ProgressWatch::default()).await;
     assert_eq!(states(&set), ["failed", "pending", "complete"], "{set:#}");
     assert!(message(&set).starts_with("Cancelled"), "{}", message(&set));
-    nothing_is_left(&home, &set).await;
+    assert_nothing_runs(&home, &set).await;
     assert!(home.find("ConfigMap", "last").await.is_some(), "its last phase has run");
 }
 
@@ -71,15 +71,15 @@ async fn what_templates_need_and_is_gone_fails_the_phase_that_ran_and_no_other()
         let phases = json!([task("first", &output("word", "kept")), second, task("third", "true")]);
         make(&home, "Blueprint", "bp", json!({ "actions": { "act": { "phases": phases } } })).await;
         make(&home, "ActionSet", "set", json!({ "spec": { "actions": [action] } })).await;
-        dies_at(&home, "phase.pod.after:2").await;
+        run_server_until_killed(&home, "phase.pod.after:2").await;
         home.delete("Secret", "login").await;
-        let _next = home.mortal_server(&[]);
-        let set = ended(&home, "set", &mut Seen::default()).await;
+        let _next = home.server_with_short_lease(&[]);
+        let set = ended(&home, "set", &mut ProgressWatch::default()).await;
         assert_eq!(states(&set), ["complete", "failed", "pending"], "{set:#}");
         assert_eq!(set["status"]["actions"][0]["phases"][0]["output"], json!({ "word": "kept" }));
         let expected = format!("phase second: secret {}/login does not exist", home.namespace);
         assert!(message(&set).contains(&expected), "{}", message(&set));
-        nothing_is_left(&home, &set).await;
+        assert_nothing_runs(&home, &set).await;
     }
 }
 
@@ -99,14 +99,14 @@ async fn a_target_and_a_blueprint_that_are_gone_do_not_stop_a_set_that_has_begun
         json!({ "spec": { "actions": [{ "name": "act", "blueprint": "bp", "object": object }] } }),
     )
     .await;
-    dies_at(&home, "phase.pod.after").await;
+    run_server_until_killed(&home, "phase.pod.after").await;
     home.delete("Blueprint", "bp").await;
     home.delete("ConfigMap", "target").await;
-    let _next = home.mortal_server(&[]);
-    let set = ended(&home, "set", &mut Seen::default()).await;
+    let _next = home.server_with_short_lease(&[]);
+    let set = ended(&home, "set", &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
     assert_eq!(set["status"]["actions"][0]["phases"][1]["output"], json!({ "colour": "blue" }));
-    nothing_is_left(&home, &set).await;
+    assert_nothing_runs(&home, &set).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +115,7 @@ async fn a_command_whose_pod_is_gone_is_not_run_again() {
     let home = bed.home("home").await;
     make(&home, "Blueprint", "bp", json!({ "actions": { "act": { "phases": [task("long", "sleep 1000")] } } })).await;
     ask(&home, "set", "bp", &["act"]).await;
-    let mut first = home.mortal_server(&[]);
+    let mut first = home.server_with_short_lease(&[]);
     eventually("its pod runs", async || {
         let set = home.get("ActionSet", "set").await;
         set["status"]["actions"][0]["phases"][0]["progress"]["progressPercent"] == "33.33"
@@ -125,8 +125,8 @@ async fn a_command_whose_pod_is_gone_is_not_run_again() {
     let pod = home.list("Pod").await.remove(0).metadata.name.unwrap();
     home.delete("Pod", &pod).await;
     eventually("the pod is gone", async || home.find("Pod", &pod).await.is_none()).await;
-    let _next = home.mortal_server(&[]);
-    let set = ended(&home, "set", &mut Seen::default()).await;
+    let _next = home.server_with_short_lease(&[]);
+    let set = ended(&home, "set", &mut ProgressWatch::default()).await;
     assert_eq!(states(&set), ["failed"]);
     let expected = format!("its pod {}/{pod} is gone", home.namespace);
     assert!(
@@ -134,11 +134,11 @@ async fn a_command_whose_pod_is_gone_is_not_run_again() {
         "{}",
         message(&set)
     );
-    nothing_is_left(&home, &set).await;
+    assert_nothing_runs(&home, &set).await;
 }
 
 /// A set as a Kanister leaves it that dies in the first phase.
-async fn stranded(home: &Home<'_>, name: &str, phase: &Value) {
+async fn create_interrupted_set(home: &Home<'_>, name: &str, phase: &Value) {
     let object = json!({ "kind": "Namespace", "name": home.namespace, "namespace": home.namespace });
     let action = json!({ "name": "act", "blueprint": name, "object": object });
     let left = json!({ "name": phase["name"], "state": "running", "progress": { "progressPercent": "0" } });
@@ -167,16 +167,16 @@ async fn what_a_dead_kanister_left_running_is_repeated_only_if_that_does_no_harm
         if *name != "gone" {
             make(&home, "Blueprint", name, json!({ "actions": { "act": { "phases": [phase] } } })).await;
         }
-        stranded(&home, name, phase).await;
+        create_interrupted_set(&home, name, phase).await;
     }
     let _server = home.server();
-    let set = ended(&home, "task", &mut Seen::default()).await;
+    let set = ended(&home, "task", &mut ProgressWatch::default()).await;
     assert!(message(&set).contains("phase task: Interrupted"), "{}", message(&set));
-    let set = ended(&home, "scale", &mut Seen::default()).await;
+    let set = ended(&home, "scale", &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
     assert_eq!(home.get("Deployment", "web").await["status"]["readyReplicas"], 1);
-    let set = ended(&home, "gone", &mut Seen::default()).await;
-    assert_eq!(states(&set), ["failed"], "nobody knows what its phases were: {set:#}");
+    let set = ended(&home, "gone", &mut ProgressWatch::default()).await;
+    assert_eq!(states(&set), ["failed"], "its phases are not known: {set:#}");
     assert!(message(&set).contains("there is no blueprint \"gone\""), "{}", message(&set));
-    nothing_is_left(&home, &set).await;
+    assert_nothing_runs(&home, &set).await;
 }

@@ -11,14 +11,14 @@ use serde_json::json;
 
 use crate::bed::{Bed, eventually, is_ended, phase, within};
 
-/// Longer than an API server takes to start on a busy machine. A server that loses its Lease ends, and nobody starts it again here.
+/// Longer than an API server takes to start on a busy machine. A server that loses its Lease exits and is not restarted here.
 const LEASE_DURATION: &str = "10m";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_restarts_in_the_middle_costs_neither_a_backup_nor_a_restore() {
     require!(Cluster::preflight());
     let cluster = tokio::task::spawn_blocking(|| Cluster::start(Lifetime::Bound).unwrap()).await.unwrap();
-    let bed = Bed::on_its_own(&cluster).await;
+    let bed = Bed::dedicated(&cluster).await;
     let home = bed.home("home").await;
     let shop = bed.application("shop", 60).await;
     let before = bed.contents("shop").await;

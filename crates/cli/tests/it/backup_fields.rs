@@ -97,7 +97,7 @@ async fn what_a_selected_object_needs_comes_with_it(bed: &Bed) {
     ] {
         assert!(names.contains(&expected), "{expected} is missing in {names:#?}");
     }
-    assert!(!names.iter().any(|name| name.ends_with("cluster-admin.json")), "nobody asked for that: {names:#?}");
+    assert!(!names.iter().any(|name| name.ends_with("cluster-admin.json")), "it was not requested: {names:#?}");
     let claim = home.archived_object("b", &format!("resources/persistentvolumeclaims/namespaces/{shop}/data.json"));
     assert_eq!(claim.pointer("/metadata/labels/velero.io~1restore-name"), None, "{claim:#}");
     let items = names.len() as u64 - 1;

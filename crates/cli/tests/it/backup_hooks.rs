@@ -127,11 +127,11 @@ async fn a_server_killed_between_the_hooks_leaves_no_pair_open() {
         )
         .await;
         let spec = json!({ "includedNamespaces": [shop], "labelSelector": { "matchLabels": { "app": name } } });
-        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", &format!("{point}:1"))]);
+        let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", &format!("{point}:1"))]);
         home.backup(&name, spec).await;
         eventually(&format!("the server died at {point}"), async || server.try_wait().unwrap().is_some()).await;
         let before = written(&pod).await;
-        let _server = home.mortal_server(&[]);
+        let _server = home.server_with_short_lease(&[]);
         let backup = home.ended("Backup", &name).await;
         assert_eq!(phase(&backup), "Completed", "{point}: {backup:#}");
         let after = written(&pod).await;

@@ -1,4 +1,4 @@
-//! What the tests lie on: a cluster, servers that can be killed, an application to lose.
+//! The test bed: a cluster, servers that can be killed, and an application to back up.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ macro_rules! on_both_clusters {
 }
 pub(crate) use on_both_clusters;
 
-/// A cluster that the tests may fill.
+/// A cluster for tests.
 pub struct Bed {
     pub client: Client,
     pub kubeconfig: PathBuf,
@@ -87,7 +87,7 @@ impl Bed {
                 break PathBuf::from(path);
             }
         };
-        // It says more, and would end if nobody listened.
+        // It prints more, and would exit if its output were closed.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { client: client(&kubeconfig).await, kubeconfig, directory, prefix: String::new(), cluster: Some(cluster) }
     }
@@ -101,8 +101,8 @@ impl Bed {
         Self::on(cluster, prefix).await
     }
 
-    /// A real cluster that nobody else uses.
-    pub async fn on_its_own(cluster: &Cluster) -> Self {
+    /// A real cluster that is not shared.
+    pub async fn dedicated(cluster: &Cluster) -> Self {
         define(cluster).await;
         Self::on(cluster, String::new()).await
     }
@@ -119,7 +119,7 @@ impl Bed {
         format!("{}{name}", self.prefix)
     }
 
-    /// Deletes the namespaces of this test from a cluster that goes on.
+    /// Deletes the namespaces of this test from a shared cluster.
     pub async fn clear(&self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         for namespace in namespaces.list(&ListParams::default()).await.unwrap() {
@@ -185,7 +185,7 @@ impl Bed {
         spec.local.map(|local| local.path).or_else(|| Some(spec.host_path?.path)).or_else(driver).unwrap().into()
     }
 
-    /// Whether nothing but our own API works on what lies here.
+    /// Whether this is the embedded cluster.
     pub fn is_local(&self) -> bool {
         self.cluster.is_some()
     }
@@ -222,7 +222,7 @@ impl Bed {
         name.clone()
     }
 
-    /// Everything in a namespace that a user put there, without what every new object gets of its own.
+    /// The objects of a namespace without the metadata and objects that the cluster adds.
     pub async fn contents(&self, namespace: &str) -> BTreeMap<String, Value> {
         let namespace = &self.ns(namespace);
         let mut all = BTreeMap::new();
@@ -242,7 +242,7 @@ impl Bed {
         all
     }
 
-    /// A namespace that is being deleted and does not go, because something in it has a finalizer.
+    /// A namespace that stays in Terminating because an object in it has a finalizer.
     pub async fn hold_namespace(&self, name: &str) {
         let name = &self.ns(name);
         create_namespace(&self.client, name).await;
@@ -260,11 +260,11 @@ impl Bed {
         let name = &self.ns(name);
         let api: Api<Namespace> = Api::all(self.client.clone());
         api.delete(name, &DeleteParams::default()).await.unwrap();
-        eventually("the namespace is gone", async || api.get_opt(name).await.unwrap().is_none()).await;
+        eventually("the namespace is deleted", async || api.get_opt(name).await.unwrap().is_none()).await;
     }
 }
 
-/// With no server left nobody would ever let them go.
+/// Removes the finalizers of Restores, which no server is left to remove.
 async fn release_restores(client: &Client, namespace: &str) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", "Restore"));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
@@ -300,17 +300,17 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Waits for a condition; fails by its name after a minute, or later on a machine that is busy with other things.
-pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
-    within(Duration::from_mins(1), what, holds).await;
+/// Waits for a condition; fails with its name after a minute, or later on a busy machine.
+pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    within(Duration::from_mins(1), what, condition).await;
 }
 
 /// The same with another limit.
-pub async fn within(limit: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub async fn within(limit: Duration, what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begun = Stopwatch::start();
     let wait = async {
         while begun.elapsed() < limit {
-            if holds().await {
+            if condition().await {
                 return true;
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
@@ -330,24 +330,24 @@ pub fn s3_keys(secret: &str) -> String {
 pub struct Home<'a> {
     pub bed: &'a Bed,
     pub namespace: String,
-    /// Where the objects of its location lie.
+    /// The directory with the objects of its location.
     pub bucket: PathBuf,
 }
 
 impl Home<'_> {
-    /// A server that is left in peace. Ends with its handle.
+    /// A server with the default lease. Ends with its handle.
     pub fn server(&self) -> Child {
         self.server_with("15s", &[])
     }
 
-    /// A server that is going to be killed, so that another one takes over soon; and whoever takes over.
-    pub fn mortal_server(&self, environment: &[(&str, &str)]) -> Child {
+    /// A server with a short lease, so that another one takes over soon after it is killed.
+    pub fn server_with_short_lease(&self, environment: &[(&str, &str)]) -> Child {
         self.server_with("2s", environment)
     }
 
-    /// A server with a term of office and more environment.
-    pub fn server_with(&self, term: &str, environment: &[(&str, &str)]) -> Child {
-        self.server_through(&self.bed.kubeconfig, &["--lease-duration", term], environment)
+    /// A server with a lease duration and more environment.
+    pub fn server_with(&self, lease_duration: &str, environment: &[(&str, &str)]) -> Child {
+        self.server_through(&self.bed.kubeconfig, &["--lease-duration", lease_duration], environment)
     }
 
     /// A server that reaches the cluster through another kubeconfig, and with more arguments.
@@ -370,7 +370,7 @@ impl Home<'_> {
             .unwrap()
     }
 
-    /// What the servers of this home have logged.
+    /// The log of the servers of this home.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.bed.directory.path().join(format!("{}.log", self.namespace))).unwrap_or_default()
     }
@@ -518,12 +518,12 @@ impl Home<'_> {
     }
 }
 
-/// Asks a server to go: it hands its office over at once.
-pub async fn dismiss(mut server: Child) {
+/// Sends SIGTERM to a server: it releases its lease immediately.
+pub async fn terminate_server(mut server: Child) {
     let process = rustix::process::Pid::from_raw(i32::try_from(server.id().unwrap()).unwrap()).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
     let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
-    assert!(status.success(), "a server that is asked to go ends well: {status}");
+    assert!(status.success(), "a terminated server exits with 0: {status}");
 }
 
 fn collect(value: &Value, into: &mut Vec<String>) {
@@ -539,8 +539,8 @@ pub fn phase(object: &Value) -> &str {
     object.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a condition of an object is true.
-pub fn holds(object: &Value, condition: &str) -> Option<bool> {
+/// Whether a condition of an object is true; `None` if it is absent.
+pub fn condition_status(object: &Value, condition: &str) -> Option<bool> {
     let all = object.pointer("/status/conditions")?.as_array()?;
     let found = all.iter().find(|one| one["type"] == condition)?;
     Some(found["status"] == "True")

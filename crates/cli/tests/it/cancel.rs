@@ -48,7 +48,7 @@ async fn a_cancelled_backup_leaves_nothing_in_the_location(bed: &Bed) {
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     // The server dies in the middle, the user cancels, and the next server has to clean up.
-    let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "file.after")]);
+    let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", "file.after")]);
     tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
     assert!(home.bucket.join("backups/b/b.tar.gz").exists());
     let cancel = home.command(&["cancel", "backup/b"]).output().await.unwrap();

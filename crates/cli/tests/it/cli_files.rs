@@ -7,12 +7,12 @@ use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually};
-use crate::cli_verbs::said;
+use crate::cli_verbs::run_ok;
 use crate::commands::run;
 
 async fn backed_up(home: &Home<'_>, name: &str) {
     let shop = home.bed.ns("shop");
-    said(home, &["backup", "create", name, "--include-namespaces", &shop, "--wait"]).await;
+    run_ok(home, &["backup", "create", name, "--include-namespaces", &shop, "--wait"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn a_log_is_printed_once_it_is_complete_and_followed_before() {
     let following = following.spawn().unwrap();
     let _server = home.server();
     let followed = following.wait_with_output().await.unwrap();
-    let log = said(&home, &["backup", "logs", "b"]).await;
+    let log = run_ok(&home, &["backup", "logs", "b"]).await;
     assert!(log.lines().count() > 0 && log.lines().all(|line| line.starts_with("time=\"20")), "{log}");
     assert_eq!(String::from_utf8(followed.stdout).unwrap(), log);
     home.restore("r", json!({ "backupName": "none" })).await;
@@ -44,15 +44,15 @@ async fn the_log_of_a_restore_that_waits_can_be_read_meanwhile() {
     let _server = home.server();
     bed.application("shop", 9).await;
     bed.application("gone", 3).await;
-    said(&home, &["backup", "create", "b", "--include-namespaces", "shop,gone", "--wait"]).await;
+    run_ok(&home, &["backup", "create", "b", "--include-namespaces", "shop,gone", "--wait"]).await;
     bed.hold_namespace("held").await;
-    said(&home, &["restore", "create", "r", "--from-backup", "b", "--namespace-mappings", "gone:held"]).await;
+    run_ok(&home, &["restore", "create", "r", "--from-backup", "b", "--namespace-mappings", "gone:held"]).await;
     eventually("the operation shows the end of the log", async || {
         let found = home.find("Operation", "restore-r").await.unwrap_or_default();
         found["status"]["log"]["text"].as_str().is_some_and(|text| text.contains("skipped"))
     })
     .await;
-    let text = said(&home, &["describe", "restore/r"]).await;
+    let text = run_ok(&home, &["describe", "restore/r"]).await;
     assert!(text.contains("held") && text.contains("Estimated total items to be restored"), "{text}");
 }
 
@@ -66,7 +66,7 @@ async fn a_download_is_the_file_in_the_location_and_never_half_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("b.tar.gz");
     let path = file.display().to_string();
-    let text = said(&home, &["backup", "download", "b", "-o", &path]).await;
+    let text = run_ok(&home, &["backup", "download", "b", "-o", &path]).await;
     assert!(text.contains("backup/b downloaded to"), "{text}");
     let stored = std::fs::read(home.bucket.join("backups/b/b.tar.gz")).unwrap();
     assert_eq!(std::fs::read(&file).unwrap(), stored);
@@ -74,7 +74,7 @@ async fn a_download_is_the_file_in_the_location_and_never_half_of_it() {
     let (code, _, err) = run(&home, &["backup", "download", "b", "-o", &path]).await;
     assert!(code == Some(1) && err.contains("--force"), "{err}");
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
-    said(&home, &["backup", "download", "b", "-o", &path, "--force"]).await;
+    run_ok(&home, &["backup", "download", "b", "-o", &path, "--force"]).await;
     assert_eq!(std::fs::read(&file).unwrap(), stored);
     std::fs::remove_file(home.bucket.join("backups/b/b.tar.gz")).unwrap();
     let (code, _, err) = run(&home, &["backup", "download", "b", "-o", &path, "--force"]).await;
@@ -96,7 +96,7 @@ async fn a_download_that_is_cut_goes_on_where_it_was() {
     let cut = proxy.inject(tarball().first(2), Fault::TruncateResponse(1000));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("b.tar.gz").display().to_string();
-    said(&home, &["backup", "download", "b", "-o", &path]).await;
+    run_ok(&home, &["backup", "download", "b", "-o", &path]).await;
     assert_eq!(cut.hits(), 2);
     drop(cut);
     assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(home.bucket.join("backups/b/b.tar.gz")).unwrap());
@@ -113,14 +113,14 @@ async fn details_are_every_item_and_what_became_of_it() {
     let _server = home.server();
     bed.application("shop", 6).await;
     bed.application("other", 3).await;
-    said(&home, &["backup", "create", "b", "--include-namespaces", "shop,other", "--wait"]).await;
-    let text = said(&home, &["backup", "describe", "b", "--details"]).await;
+    run_ok(&home, &["backup", "create", "b", "--include-namespaces", "shop,other", "--wait"]).await;
+    let text = run_ok(&home, &["backup", "describe", "b", "--details"]).await;
     for part in ["Results by namespace:", "shop:", "6 backed up", "Resource List:", "- shop/map-0", "Backup Volumes:"] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
     let restore = ["restore", "create", "r", "--from-backup", "b", "--include-namespaces", "shop", "--wait"];
-    said(&home, &restore).await;
-    let text = said(&home, &["restore", "describe", "r", "--details"]).await;
+    run_ok(&home, &restore).await;
+    let text = run_ok(&home, &["restore", "describe", "r", "--details"]).await;
     for part in
         ["Total items to be restored:", "Items restored:", "Items skipped:", "Items failed:", "(the backup holds 11)"]
     {
@@ -130,7 +130,7 @@ async fn details_are_every_item_and_what_became_of_it() {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
     let facts: Value =
-        serde_json::from_str(&said(&home, &["restore", "describe", "r", "--details", "-o", "json"]).await).unwrap();
+        serde_json::from_str(&run_ok(&home, &["restore", "describe", "r", "--details", "-o", "json"]).await).unwrap();
     let skipped: u64 =
         facts["reasons"].as_array().unwrap().iter().map(|reason| reason["count"].as_u64().unwrap()).sum();
     assert_eq!(json!(skipped), facts["progress"]["skipped"]);
@@ -145,20 +145,20 @@ async fn a_deleted_backup_is_gone_with_its_files() {
     bed.application("shop", 3).await;
     backed_up(&home, "one").await;
     backed_up(&home, "two").await;
-    let text = said(&home, &["backup", "delete", "one", "--confirm", "--wait"]).await;
+    let text = run_ok(&home, &["backup", "delete", "one", "--confirm", "--wait"]).await;
     assert!(text.contains("backup/one deleted"), "{text}");
     assert!(!home.bucket.join("backups/one/velero-backup.json").exists());
-    assert_eq!(said(&home, &["get", "backups", "-o", "name"]).await, "two\n");
+    assert_eq!(run_ok(&home, &["get", "backups", "-o", "name"]).await, "two\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_tells_its_version_and_its_absence_is_named() {
+async fn the_server_reports_its_version_and_its_absence_is_named() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let (code, _, err) = run(&home, &["version", "--timeout", "1s"]).await;
     assert!(code == Some(1) && err.contains("no server answered in namespace home"), "{err}");
     let _server = home.server();
-    let text = said(&home, &["version", "--timeout", "1m"]).await;
+    let text = run_ok(&home, &["version", "--timeout", "1m"]).await;
     assert!(text.contains("Client:") && text.contains("Version:  v1.18"), "{text}");
 }
 
@@ -170,10 +170,10 @@ async fn a_dry_run_of_a_restore_says_what_would_become_of_every_item_and_changes
     bed.application("shop", 9).await;
     backed_up(&home, "b").await;
     let dry = ["restore", "create", "r", "--from-backup", "b", "--dry-run"];
-    let facts: Value = serde_json::from_str(&said(&home, &[&dry[..], &["-o", "json"]].concat()).await).unwrap();
+    let facts: Value = serde_json::from_str(&run_ok(&home, &[&dry[..], &["-o", "json"]].concat()).await).unwrap();
     assert_eq!((&facts["total"], &facts["counts"]["equal"]), (&json!(10), &json!(10)), "{facts:#}");
-    let text = said(&home, &[&dry[..], &["--namespace-mappings", "shop:copy"]].concat()).await;
+    let text = run_ok(&home, &[&dry[..], &["--namespace-mappings", "shop:copy"]].concat()).await;
     assert!(text.contains("would be created:     10"), "{text}");
     assert!(text.contains("Namespaces that would be created:\n  copy"), "{text}");
-    assert_eq!(said(&home, &["get", "restores", "-o", "name"]).await, "");
+    assert_eq!(run_ok(&home, &["get", "restores", "-o", "name"]).await, "");
 }

@@ -119,7 +119,7 @@ async fn every_flag_means_what_it_means_to_velero() {
     let velero = plimsoll_testkit::require!(cache::program("velero"));
     let bed = Bed::local().await;
     let home = bed.home("home").await;
-    furnish(&home).await;
+    create_referenced_objects(&home).await;
     for case in CASES {
         let theirs = object(Command::new(&velero), &home, case).await;
         let ours = object(crate::bed::plimsoll(), &home, case).await;
@@ -128,7 +128,7 @@ async fn every_flag_means_what_it_means_to_velero() {
 }
 
 /// What the flags refer to: Velero looks whether it is there.
-async fn furnish(home: &Home<'_>) {
+async fn create_referenced_objects(home: &Home<'_>) {
     let create = async |kind: &str, name: &str, labels: Value, spec: Value, status: Value| {
         home.create(
             json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name, "labels": labels },
@@ -164,18 +164,18 @@ async fn object(mut program: Command, home: &Home<'_>, arguments: &[&str]) -> Va
     assert!(status.success(), "{}", failed());
     let mut object: Value = serde_json::from_slice(&stdout).unwrap_or_else(|error| panic!("{error}: {}", failed()));
     object.as_object_mut().unwrap().remove("status");
-    without_nothing(object)
+    without_zero_values(object)
 }
 
 /// Go writes zero values where we write nothing; both read the same.
-fn without_nothing(value: Value) -> Value {
+fn without_zero_values(value: Value) -> Value {
     let is_nothing = |value: &Value| [json!(null), json!(""), json!("0s"), json!({}), json!([])].contains(value);
     match value {
         Value::Object(fields) => {
-            let fields = fields.into_iter().map(|(key, value)| (key, without_nothing(value)));
+            let fields = fields.into_iter().map(|(key, value)| (key, without_zero_values(value)));
             Value::Object(fields.filter(|(_, value)| !is_nothing(value)).collect())
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(without_nothing).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_zero_values).collect()),
         other => other,
     }
 }

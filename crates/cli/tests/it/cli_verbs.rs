@@ -11,15 +11,15 @@ use tokio::io::AsyncWriteExt;
 use crate::bed::{Bed, Home, eventually, plimsoll};
 use crate::commands::run;
 
-/// What a command prints, which must succeed.
-pub async fn said(home: &Home<'_>, arguments: &[&str]) -> String {
+/// Runs a command that must succeed and returns its output.
+pub async fn run_ok(home: &Home<'_>, arguments: &[&str]) -> String {
     let (code, out, err) = run(home, arguments).await;
     assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
     out
 }
 
 async fn names(home: &Home<'_>, kind: &str) -> Vec<String> {
-    let text = said(home, &["get", kind, "-o", "name"]).await;
+    let text = run_ok(home, &["get", kind, "-o", "name"]).await;
     text.lines().map(str::to_owned).collect()
 }
 
@@ -30,26 +30,26 @@ async fn schedules_are_made_shown_paused_and_deleted() {
     for (name, team) in [("daily", "shop"), ("weekly", "shop"), ("other", "none")] {
         let label = format!("team={team}");
         let create = ["schedule", "create", name, "--schedule", "0 1 * * *", "--ttl", "24h", "--labels", &label];
-        said(&home, &[&create[..], &["--include-namespaces", "shop", "--annotations", "why=because"]].concat()).await;
+        run_ok(&home, &[&create[..], &["--include-namespaces", "shop", "--annotations", "why=because"]].concat()).await;
     }
     let (code, _, err) = run(&home, &["schedule", "create", "daily", "--schedule", "@daily"]).await;
     assert!(code == Some(1) && err.contains("(AlreadyExists): schedules.velero.io \"daily\" already exists"), "{err}");
-    let text = said(&home, &["schedule", "get", "-l", "team=shop", "-L", "team"]).await;
+    let text = run_ok(&home, &["schedule", "get", "-l", "team=shop", "-L", "team"]).await;
     assert!(text.contains("daily") && text.contains("TEAM") && !text.contains("other"), "{text}");
-    said(&home, &["schedule", "pause", "-l", "team=shop", "--skip-immediately", "true"]).await;
+    run_ok(&home, &["schedule", "pause", "-l", "team=shop", "--skip-immediately", "true"]).await;
     let daily = home.get("Schedule", "daily").await;
     assert_eq!((&daily["spec"]["paused"], &daily["spec"]["skipImmediately"]), (&json!(true), &json!(true)));
     assert_eq!(home.get("Schedule", "other").await["spec"]["paused"], Value::Null);
-    let text = said(&home, &["schedule", "describe", "daily"]).await;
+    let text = run_ok(&home, &["schedule", "describe", "daily"]).await;
     for line in ["Paused:    true", "Schedule:  0 1 * * *", "    Included:  shop", "TTL:  24h0m0s", "why=because"] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
-    said(&home, &["schedule", "unpause", "daily"]).await;
-    let described = said(&home, &["describe", "schedules", "-o", "json"]).await;
+    run_ok(&home, &["schedule", "unpause", "daily"]).await;
+    let described = run_ok(&home, &["describe", "schedules", "-o", "json"]).await;
     let described: Value = serde_json::from_str(&described).unwrap();
     assert_eq!(described.as_array().unwrap().len(), 3);
     assert_eq!((&described[0]["name"], &described[0]["paused"]), (&json!("daily"), &json!(false)));
-    said(&home, &["delete", "schedules", "--selector", "team=shop", "--confirm", "--wait"]).await;
+    run_ok(&home, &["delete", "schedules", "--selector", "team=shop", "--confirm", "--wait"]).await;
     assert_eq!(names(&home, "schedules").await, ["other"]);
 }
 
@@ -59,11 +59,14 @@ async fn a_backup_made_from_a_schedule_is_what_the_schedule_would_make() {
     let home = bed.home("home").await;
     let _server = home.server();
     bed.application("shop", 6).await;
-    said(&home, &["schedule", "create", "daily", "--schedule", "@yearly", "--include-namespaces", "shop", "--paused"])
-        .await;
-    let text = said(&home, &["backup", "create", "--from-schedule", "daily", "--wait"]).await;
+    run_ok(
+        &home,
+        &["schedule", "create", "daily", "--schedule", "@yearly", "--include-namespaces", "shop", "--paused"],
+    )
+    .await;
+    let text = run_ok(&home, &["backup", "create", "--from-schedule", "daily", "--wait"]).await;
     assert!(text.contains("backup daily-20") && text.contains("Completed, 7 of 7 items"), "{text}");
-    let text = said(&home, &["describe", "schedule/daily"]).await;
+    let text = run_ok(&home, &["describe", "schedule/daily"]).await;
     assert!(text.contains("Backups:\n  daily-20"), "{text}");
     let (code, _, err) =
         run(&home, &["backup", "create", "--from-schedule", "daily", "--include-namespaces", "other"]).await;
@@ -81,26 +84,29 @@ async fn there_is_one_default_location_and_forgetting_one_forgets_its_backups() 
     let bucket = home.bed.directory.path().join("second");
     std::fs::create_dir_all(&bucket).unwrap();
     let bucket = bucket.display().to_string();
-    said(&home, &["backup-location", "create", "second", "--provider", "directory", "--bucket", &bucket, "--default"])
-        .await;
-    let text = said(&home, &["location", "get", "--default", "-o", "name"]).await;
+    run_ok(
+        &home,
+        &["backup-location", "create", "second", "--provider", "directory", "--bucket", &bucket, "--default"],
+    )
+    .await;
+    let text = run_ok(&home, &["location", "get", "--default", "-o", "name"]).await;
     assert_eq!(text.trim(), "second");
     eventually("the location is checked", async || {
-        said(&home, &["describe", "bsl/second"]).await.contains("Available")
+        run_ok(&home, &["describe", "bsl/second"]).await.contains("Available")
     })
     .await;
-    said(&home, &["backup", "create", "b", "--include-namespaces", "shop", "--wait"]).await;
-    let text = said(&home, &["backup-location", "describe", "second"]).await;
+    run_ok(&home, &["backup", "create", "b", "--include-namespaces", "shop", "--wait"]).await;
+    let text = run_ok(&home, &["backup-location", "describe", "second"]).await;
     assert!(text.contains("Backups:") && text.contains(&bucket), "{text}");
-    said(&home, &["location", "set", "default", "--default", "--credential", "cloud=key"]).await;
+    run_ok(&home, &["location", "set", "default", "--default", "--credential", "cloud=key"]).await;
     assert_eq!(home.get("BackupStorageLocation", "second").await["spec"]["default"], json!(false));
     assert_eq!(home.get("BackupStorageLocation", "default").await["spec"]["credential"]["name"], json!("cloud"));
-    said(&home, &["backup-location", "delete", "second", "--confirm"]).await;
+    run_ok(&home, &["backup-location", "delete", "second", "--confirm"]).await;
     assert_eq!(names(&home, "backups").await, Vec::<String>::new());
     assert!(std::path::Path::new(&bucket).join("backups/b/velero-backup.json").exists(), "files stay");
 }
 
-async fn answering(home: &Home<'_>, arguments: &[&str], answer: &str) -> Option<i32> {
+async fn run_with_answer(home: &Home<'_>, arguments: &[&str], answer: &str) -> Option<i32> {
     let mut child = home.command(arguments).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(answer.as_bytes()).await.unwrap();
     child.wait().await.unwrap().code()
@@ -111,12 +117,12 @@ async fn nothing_is_deleted_without_a_yes() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     home.restore("r", json!({ "backupName": "none" })).await;
-    assert_eq!(answering(&home, &["restore", "delete", "r"], "").await, Some(2));
-    assert_eq!(answering(&home, &["restore", "delete", "r"], "n\n").await, Some(0));
-    assert_eq!(answering(&home, &["restore", "delete"], "y\n").await, Some(2));
-    assert_eq!(answering(&home, &["restore", "delete", "r", "--all"], "y\n").await, Some(2));
+    assert_eq!(run_with_answer(&home, &["restore", "delete", "r"], "").await, Some(2));
+    assert_eq!(run_with_answer(&home, &["restore", "delete", "r"], "n\n").await, Some(0));
+    assert_eq!(run_with_answer(&home, &["restore", "delete"], "y\n").await, Some(2));
+    assert_eq!(run_with_answer(&home, &["restore", "delete", "r", "--all"], "y\n").await, Some(2));
     assert_eq!(names(&home, "restores").await, ["r"]);
-    assert_eq!(answering(&home, &["restore", "delete", "r"], "Y\n").await, Some(0));
+    assert_eq!(run_with_answer(&home, &["restore", "delete", "r"], "Y\n").await, Some(0));
     assert_eq!(names(&home, "restores").await, Vec::<String>::new());
 }
 
@@ -126,13 +132,13 @@ async fn lists_are_objects_for_programs_and_tables_for_people() {
     let home = bed.home("home").await;
     home.restore("one", json!({ "backupName": "b" })).await;
     home.restore("two", json!({ "backupName": "b", "labelSelector": { "matchLabels": { "a": "b" } } })).await;
-    let list: Value = serde_json::from_str(&said(&home, &["restore", "get", "-o", "json"]).await).unwrap();
+    let list: Value = serde_json::from_str(&run_ok(&home, &["restore", "get", "-o", "json"]).await).unwrap();
     assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&json!("RestoreList"), 2));
     assert_eq!(list["items"][0]["kind"], "Restore");
-    let one: Value = serde_json::from_str(&said(&home, &["get", "restore/one", "-o", "json"]).await).unwrap();
+    let one: Value = serde_json::from_str(&run_ok(&home, &["get", "restore/one", "-o", "json"]).await).unwrap();
     assert_eq!((&one["kind"], &one["metadata"]["name"]), (&json!("Restore"), &json!("one")));
-    assert!(said(&home, &["get", "restore", "one", "-o", "yaml"]).await.contains("kind: Restore"));
-    let table = said(&home, &["restore", "get"]).await;
+    assert!(run_ok(&home, &["get", "restore", "one", "-o", "yaml"]).await.contains("kind: Restore"));
+    let table = run_ok(&home, &["restore", "get"]).await;
     assert!(table.starts_with("NAME  BACKUP  STATUS") && table.contains("a=b") && table.contains("<none>"), "{table}");
 }
 
@@ -151,11 +157,11 @@ async fn a_dry_run_counts_what_a_backup_would_hold_and_creates_nothing() {
         "configmaps,secrets",
         "--dry-run",
     ];
-    let text = said(&home, &plan).await;
+    let text = run_ok(&home, &plan).await;
     for part in ["Namespaces:  1: shop", "configmaps", "secrets", "About 7 items"] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    let json: Value = serde_json::from_str(&said(&home, &[&plan[..], &["-o", "json"]].concat()).await).unwrap();
+    let json: Value = serde_json::from_str(&run_ok(&home, &[&plan[..], &["-o", "json"]].concat()).await).unwrap();
     assert_eq!((&json["expectedItems"], &json["namespaces"]), (&json!(7), &json!(["shop"])));
     assert_eq!(names(&home, "backups").await, Vec::<String>::new());
 }
@@ -191,12 +197,12 @@ async fn a_dry_run_says_what_would_become_of_each_volume_and_names_those_that_ar
     pod(&home, "block", "linux", json!({ "persistentVolumeClaim": { "claimName": "device" } })).await;
     pod(&home, "foreign", "windows", json!({ "emptyDir": {} })).await;
     let plan = ["backup", "create", "x", "--include-namespaces", "home", "--default-volumes-to-fs-backup", "--dry-run"];
-    let text = said(&home, &plan).await;
+    let text = run_ok(&home, &plan).await;
     let line = |pod: &str| text.lines().find(|line| line.starts_with(&format!("home/{pod}/data"))).unwrap_or(&text);
     assert!(line("good").contains("fs-backup"), "{text}");
     assert!(line("block").contains("refused") && line("block").contains("claim device is a block device"), "{text}");
     assert!(line("foreign").contains("refused") && line("foreign").contains("node windows runs Windows"), "{text}");
-    let json: Value = serde_json::from_str(&said(&home, &[&plan[..], &["-o", "json"]].concat()).await).unwrap();
+    let json: Value = serde_json::from_str(&run_ok(&home, &[&plan[..], &["-o", "json"]].concat()).await).unwrap();
     let methods: Vec<&str> =
         json["volumes"].as_array().unwrap().iter().map(|one| one["method"].as_str().unwrap()).collect();
     assert_eq!(methods.iter().filter(|method| **method == "refused").count(), 2, "{json:#}");
@@ -208,7 +214,7 @@ async fn events_are_lines_of_json_and_the_last_one_has_the_exit_code() {
     let home = bed.home("home").await;
     let _server = home.server();
     bed.application("shop", 30).await;
-    let text = said(&home, &["backup", "create", "b", "--include-namespaces", "shop", "--events", "json"]).await;
+    let text = run_ok(&home, &["backup", "create", "b", "--include-namespaces", "shop", "--events", "json"]).await;
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(events.iter().all(|event| event["version"] == 1 && event["operation"] == "backup-b"), "{text}");
     let last = events.last().unwrap();

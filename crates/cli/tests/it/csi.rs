@@ -42,7 +42,7 @@ async fn a_claim_comes_back_as_its_snapshot_in_its_own_namespace_and_in_another_
     restored(&home, "copy").await;
     assert_eq!(CsiClaim::called(&bed, "copy").files().await, before);
     assert_ne!(claim.files().await, before, "what is there is not touched");
-    a_claim_that_is_there_stays(&home, &claim).await;
+    assert_existing_claim_is_unchanged(&home, &claim).await;
 
     home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": "d" },
         "spec": { "backupName": "b" } }))
@@ -57,7 +57,7 @@ async fn restored(home: &Home<'_>, name: &str) {
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", home.log());
 }
 
-async fn a_claim_that_is_there_stays(home: &Home<'_>, claim: &CsiClaim<'_>) {
+async fn assert_existing_claim_is_unchanged(home: &Home<'_>, claim: &CsiClaim<'_>) {
     let before = claim.files().await;
     home.restore("again", json!({ "backupName": "b" })).await;
     home.ended("Restore", "again").await;
@@ -107,8 +107,8 @@ async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value) {
     }
 }
 
-/// A bound claim of a driver that nobody runs.
-pub async fn of_nobodys_driver(bed: &Bed, namespace: &str) {
+/// A bound claim of a driver that does not run.
+pub async fn create_claim_of_unknown_driver(bed: &Bed, namespace: &str) {
     create_namespace(&bed.client, namespace).await;
     let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{namespace}-disk") },
         "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
@@ -130,13 +130,13 @@ pub async fn class(bed: &Bed, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_driver_refuses_fails_at_once_and_what_it_leaves_lying_is_waited_for_visibly_and_not_for_ever() {
+async fn driver_errors_fail_immediately_and_pending_snapshots_time_out() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();
     let claim = CsiClaim::make(&bed, "shop", 100).await;
     std::fs::remove_dir_all(claim.directory().await).unwrap();
-    // The limit is ten minutes: whoever polls for as long does not end here.
+    // The timeout is ten minutes: polling that long would time out the test.
     home.backup("refused", json!({ "includedNamespaces": [claim.namespace] })).await;
     fails(&home, "refused", "code = NotFound desc = no volume").await;
 
@@ -144,7 +144,7 @@ async fn what_a_driver_refuses_fails_at_once_and_what_it_leaves_lying_is_waited_
         bed.ns("other"),
         |limit: &str| json!({ "includedNamespaces": [bed.ns("other")], "snapshotVolumes": true, "csiSnapshotTimeout": limit }),
     );
-    of_nobodys_driver(&bed, &other).await;
+    create_claim_of_unknown_driver(&bed, &other).await;
     home.backup("classless", spec("10m")).await;
     fails(&home, "classless", "no VolumeSnapshotClass of driver nobody.example.com").await;
     class(&bed, "first").await;

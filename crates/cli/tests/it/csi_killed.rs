@@ -9,10 +9,10 @@ use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::csi_moved::{list, seen_moving};
+use crate::bed::{Bed, Home, eventually, is_ended, phase, terminate_server};
+use crate::csi_moved::{list, wait_until_moving};
 use crate::csi_volumes::{CsiClaim, contents, copies, snapshots};
-use crate::killed::{dismiss_if_alive, is_tidy};
+use crate::killed::{has_no_open_operations, terminate_if_running};
 use crate::pod_volumes::{agent, agent_log, volume_server};
 
 fn server(home: &Home<'_>, environment: &[(&str, &str)]) -> Child {
@@ -20,7 +20,7 @@ fn server(home: &Home<'_>, environment: &[(&str, &str)]) -> Child {
 }
 
 /// Kills a server at a point, starts others, and waits until the subject has ended and all is tidy.
-async fn killed_at(home: &Home<'_>, point: &str, kind: &str, name: &str) -> Value {
+async fn kill_server_at(home: &Home<'_>, point: &str, kind: &str, name: &str) -> Value {
     let deadly: &[(&str, &str)] = &[("PLIMSOLL_KILL_AT", point)];
     let mut current = server(home, deadly);
     let (mut killed, mut last) = (false, Value::Null);
@@ -31,10 +31,10 @@ async fn killed_at(home: &Home<'_>, point: &str, kind: &str, name: &str) -> Valu
             current = server(home, if killed { &[] } else { deadly });
         }
         last = home.get(kind, name).await;
-        is_ended(&last) && killed && is_tidy(home).await
+        is_ended(&last) && killed && has_no_open_operations(home).await
     })
     .await;
-    dismiss_if_alive(current).await;
+    terminate_if_running(current).await;
     last
 }
 
@@ -49,7 +49,7 @@ async fn a_server_killed_around_a_csi_snapshot_takes_no_second_one() {
     for (number, point) in points.into_iter().enumerate() {
         let home = bed.home(&point.replace('.', "-")).await;
         home.backup("b", json!({ "includedNamespaces": [claim.namespace] })).await;
-        let backup = killed_at(&home, point, "Backup", "b").await;
+        let backup = kill_server_at(&home, point, "Backup", "b").await;
         assert_eq!(phase(&backup), "Completed", "{point}: {backup:#}\n{}", home.log());
         assert_eq!(backup["status"]["csiVolumeSnapshotsCompleted"], 1, "{point}: {backup:#}");
         assert_eq!(copies(&bed).len(), number + 1, "{point}: one for each backup");
@@ -62,7 +62,7 @@ async fn a_server_killed_around_a_csi_snapshot_takes_no_second_one() {
     claim.lose().await;
     let home = homes.pop().unwrap();
     home.restore("r", json!({ "backupName": "b" })).await;
-    let restore = killed_at(&home, "operation.begun.after", "Restore", "r").await;
+    let restore = kill_server_at(&home, "operation.begun.after", "Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", home.log());
     assert_eq!(claim.files().await, before);
 }
@@ -86,7 +86,7 @@ async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
     for (number, point) in points.into_iter().enumerate() {
         let name = format!("b{number}");
         home.backup(&name, json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
-        let backup = killed_at(&home, point, "Backup", &name).await;
+        let backup = kill_server_at(&home, point, "Backup", &name).await;
         let said = || format!("{point}: {backup:#}\n{}\n{}", home.log(), agent_log(&home));
         assert_eq!(phase(&backup), "Completed", "{}", said());
         assert_eq!(list(&home, "DataUpload").await.len(), number + 1, "{}", said());
@@ -103,12 +103,12 @@ async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
     {
         let name = format!("r{number}");
         home.restore(&name, json!({ "backupName": "b0" })).await;
-        let restore = killed_at(&home, point, "Restore", &name).await;
+        let restore = kill_server_at(&home, point, "Restore", &name).await;
         assert_eq!(phase(&restore), "Completed", "{point}: {restore:#}\n{}\n{}", home.log(), agent_log(&home));
         assert_eq!(claim.files().await, before, "{point}");
         claim.lose().await;
     }
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +125,7 @@ async fn a_server_and_an_agent_killed_in_the_middle_of_an_upload_cost_no_byte() 
     let slow = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), slow);
     let (mut first_agent, mut first) = (agent(&home, &[], &[]), server(&home, &[]));
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
-    seen_moving(&home, "DataUpload").await;
+    wait_until_moving(&home, "DataUpload").await;
     first.kill().await.unwrap();
     first_agent.kill().await.unwrap();
     drop(slow);
@@ -139,6 +139,6 @@ async fn a_server_and_an_agent_killed_in_the_middle_of_an_upload_cost_no_byte() 
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", home.log(), agent_log(&home));
     assert_eq!(claim.files().await, before);
-    dismiss(agent).await;
-    dismiss_if_alive(next).await;
+    terminate_server(agent).await;
+    terminate_if_running(next).await;
 }

@@ -1,4 +1,4 @@
-//! The data of CSI snapshots, moved into a repository and back, with bytes that everybody can see.
+//! Data movement of CSI snapshots into a repository and back, with visible progress.
 
 use http::Method;
 use kube::api::{Patch, PatchParams};
@@ -7,8 +7,8 @@ use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::csi::{class, of_nobodys_driver};
+use crate::bed::{Bed, Home, eventually, is_ended, phase, terminate_server};
+use crate::csi::{class, create_claim_of_unknown_driver};
 use crate::csi_volumes::{CsiClaim, api, contents, copies, create, snapshots};
 use crate::pod_volumes::{agent, agent_log, server, unpacked};
 
@@ -17,7 +17,7 @@ pub async fn list(home: &Home<'_>, kind: &str) -> Vec<Value> {
 }
 
 /// Waits until a transfer of this kind has counted something and is not at its end; returns it.
-pub async fn seen_moving(home: &Home<'_>, kind: &str) -> Value {
+pub async fn wait_until_moving(home: &Home<'_>, kind: &str) -> Value {
     let mut moving = Value::Null;
     eventually(&format!("a {kind} moves"), async || {
         let all = list(home, kind).await;
@@ -31,10 +31,10 @@ pub async fn seen_moving(home: &Home<'_>, kind: &str) -> Value {
     moving
 }
 
-/// Nothing that was made for a transfer is left, neither objects nor what the driver has.
-async fn nothing_stays(home: &Home<'_>) {
+/// Waits until all temporary objects and snapshots of a transfer are deleted.
+async fn wait_until_cleaned_up(home: &Home<'_>) {
     let bed = home.bed;
-    eventually("what was made on the way is gone", async || {
+    eventually("temporary objects are deleted", async || {
         let held =
             api(bed, "", "Pod", Some(&home.namespace)).list(&kube::api::ListParams::default()).await.unwrap().items;
         let claims = home.list("PersistentVolumeClaim").await;
@@ -47,8 +47,8 @@ async fn nothing_stays(home: &Home<'_>) {
     .await;
 }
 
-async fn is_seen_moving(home: &Home<'_>) {
-    let moving = seen_moving(home, "DataUpload").await;
+async fn assert_progress_is_shown(home: &Home<'_>) {
+    let moving = wait_until_moving(home, "DataUpload").await;
     let progress = &moving["status"]["progress"];
     assert!(progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{moving:#}");
     assert_eq!(moving["status"]["node"], "local");
@@ -62,7 +62,7 @@ async fn round_trip(home: &Home<'_>, claim: &CsiClaim<'_>, mover: &str, bytes: u
     let before = claim.files().await;
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
     if mover == "built-in" {
-        is_seen_moving(home).await;
+        assert_progress_is_shown(home).await;
     }
     let mut waited = Value::Null;
     eventually("the backup waits for it", async || {
@@ -74,7 +74,7 @@ async fn round_trip(home: &Home<'_>, claim: &CsiClaim<'_>, mover: &str, bytes: u
     let said = || format!("{mover}: {}\n{}", home.log(), agent_log(home));
     assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", said());
     check_backup(home, claim, &backup, mover, bytes).await;
-    nothing_stays(home).await;
+    wait_until_cleaned_up(home).await;
 
     claim.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
@@ -94,7 +94,7 @@ async fn round_trip(home: &Home<'_>, claim: &CsiClaim<'_>, mover: &str, bytes: u
         (&json!(true), &json!("Completed")),
         "{infos:#}"
     );
-    the_volume_is_the_claims_own(home, claim).await;
+    assert_volume_belongs_to_claim(home, claim).await;
 
     let target = format!("copy-{mover}");
     home.restore(
@@ -113,8 +113,8 @@ async fn round_trip(home: &Home<'_>, claim: &CsiClaim<'_>, mover: &str, bytes: u
         .unwrap();
     eventually("the backup is gone", async || home.find("Backup", "b").await.is_none()).await;
     assert_ne!(repository_files(home), kept, "its snapshot in the repository is forgotten\n{}", said());
-    dismiss(agent).await;
-    dismiss(server).await;
+    terminate_server(agent).await;
+    terminate_server(server).await;
 }
 
 /// Where snapshots are written down, in either format.
@@ -124,7 +124,7 @@ fn repository_files(home: &Home<'_>) -> Vec<String> {
     String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-async fn the_volume_is_the_claims_own(home: &Home<'_>, claim: &CsiClaim<'_>) {
+async fn assert_volume_belongs_to_claim(home: &Home<'_>, claim: &CsiClaim<'_>) {
     let object = claim.object().await;
     let volumes = api(home.bed, "", "PersistentVolume", None);
     let volume = json!(volumes.get(object["spec"]["volumeName"].as_str().unwrap()).await.unwrap());
@@ -206,7 +206,7 @@ async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
     let _slow = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), slow);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
-    seen_moving(&home, "DataUpload").await;
+    wait_until_moving(&home, "DataUpload").await;
     let cancel = home.command(&["cancel", "backup/b", "--wait"]).output().await.unwrap();
     assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
     let backup = home.get("Backup", "b").await;
@@ -219,8 +219,8 @@ async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
         list(&home, "DataUpload").await.iter().all(|one| phase(one) == "Canceled")
     })
     .await;
-    nothing_stays(&home).await;
-    dismiss(agent).await;
+    wait_until_cleaned_up(&home).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,7 +239,7 @@ async fn a_cancelled_restore_stops_the_data_that_comes_back_and_nothing_stays() 
     let slow = Fault::Latency(std::time::Duration::from_secs(2));
     let _slow = proxy.inject(Requests::with_method(Method::GET).containing("/data/"), slow);
     home.restore("r", json!({ "backupName": "b" })).await;
-    let moving = seen_moving(&home, "DataDownload").await;
+    let moving = wait_until_moving(&home, "DataDownload").await;
     let progress = &moving["status"]["progress"];
     assert!(progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{moving:#}");
     let cancel = home.command(&["cancel", "restore/r", "--wait"]).output().await.unwrap();
@@ -254,8 +254,8 @@ async fn a_cancelled_restore_stops_the_data_that_comes_back_and_nothing_stays() 
         list(&home, "DataDownload").await.iter().all(|one| phase(one) == "Canceled")
     })
     .await;
-    nothing_stays(&home).await;
-    dismiss(agent).await;
+    wait_until_cleaned_up(&home).await;
+    terminate_server(agent).await;
 }
 
 const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
@@ -266,7 +266,7 @@ async fn write_status(bed: &Bed, kind: &str, namespace: Option<&str>, name: &str
 }
 
 /// Does what a driver does when it has a snapshot that cannot be used yet; returns the snapshot's name.
-async fn give_handle(bed: &Bed, namespace: &str) -> String {
+async fn set_snapshot_handle(bed: &Bed, namespace: &str) -> String {
     let mut snapshot = Value::Null;
     eventually("a snapshot is asked for", async || {
         let all = snapshots(bed).await;
@@ -291,7 +291,7 @@ async fn give_handle(bed: &Bed, namespace: &str) -> String {
 }
 
 /// The upload of a claim, once its phase and message are these.
-async fn upload_says(home: &Home<'_>, namespace: &str, expected: &str, message: &str) -> Value {
+async fn wait_for_upload(home: &Home<'_>, namespace: &str, expected: &str, message: &str) -> Value {
     let mut upload = Value::Null;
     eventually(&format!("the upload of {namespace} is {expected}: {message}"), async || {
         let all = list(home, "DataUpload").await;
@@ -302,7 +302,7 @@ async fn upload_says(home: &Home<'_>, namespace: &str, expected: &str, message: 
     upload
 }
 
-async fn warn_about(home: &Home<'_>, claim: &str, second: u32, message: &str) {
+async fn record_warning_event(home: &Home<'_>, claim: &str, second: u32, message: &str) {
     let found = json!(api(home.bed, "", "PersistentVolumeClaim", Some(&home.namespace)).get(claim).await.unwrap());
     let time = format!("2026-01-01T00:00:{second:02}Z");
     let event = json!({ "apiVersion": "v1", "kind": "Event", "metadata": { "name": format!("{claim}.{second}") },
@@ -319,26 +319,26 @@ async fn uploads_wait_for_their_snapshots_side_by_side_and_what_a_driver_refuses
     let _server = server(&home, "built-in", &[]);
     let (one, two) = (bed.ns("one"), bed.ns("two"));
     for namespace in [&one, &two] {
-        of_nobodys_driver(&bed, namespace).await;
+        create_claim_of_unknown_driver(&bed, namespace).await;
     }
     class(&bed, "nobodys").await;
     home.backup("b", json!({ "includedNamespaces": [one, two], "snapshotMoveData": true })).await;
     // Neither is ready, and the second one is asked for all the same.
-    let (first, second) = tokio::join!(give_handle(&bed, &one), give_handle(&bed, &two));
+    let (first, second) = tokio::join!(set_snapshot_handle(&bed, &one), set_snapshot_handle(&bed, &two));
     for (namespace, name) in [(&one, &first), (&two, &second)] {
-        upload_says(&home, namespace, "Accepted", &format!("waiting for snapshot {name} to be ready")).await;
+        wait_for_upload(&home, namespace, "Accepted", &format!("waiting for snapshot {name} to be ready")).await;
     }
     let broken = json!({ "error": { "message": "rpc error: code = InvalidArgument desc = broken" } });
     write_status(&bed, "VolumeSnapshot", Some(&one), &first, broken).await;
-    upload_says(&home, &one, "Failed", "VolumeProvisioningFailed: snapshot").await;
+    wait_for_upload(&home, &one, "Failed", "VolumeProvisioningFailed: snapshot").await;
 
     write_status(&bed, "VolumeSnapshot", Some(&two), &second, json!({ "readyToUse": true })).await;
-    let upload = upload_says(&home, &two, "Accepted", "to get a volume").await;
+    let upload = wait_for_upload(&home, &two, "Accepted", "to get a volume").await;
     let claim = upload["metadata"]["name"].as_str().unwrap();
-    warn_about(&home, claim, 1, "rpc error: code = ResourceExhausted desc = later").await;
-    upload_says(&home, &two, "Accepted", "to get a volume: rpc error: code = ResourceExhausted desc = later").await;
-    warn_about(&home, claim, 2, "rpc error: code = InvalidArgument desc = too small").await;
-    upload_says(&home, &two, "Failed", "gets no volume: rpc error: code = InvalidArgument desc = too small").await;
+    record_warning_event(&home, claim, 1, "rpc error: code = ResourceExhausted desc = later").await;
+    wait_for_upload(&home, &two, "Accepted", "to get a volume: rpc error: code = ResourceExhausted desc = later").await;
+    record_warning_event(&home, claim, 2, "rpc error: code = InvalidArgument desc = too small").await;
+    wait_for_upload(&home, &two, "Failed", "gets no volume: rpc error: code = InvalidArgument desc = too small").await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "PartiallyFailed", "{backup:#}\n{}", home.log());
 }

@@ -9,7 +9,7 @@ use plimsoll_testkit::peers::{PlimsollInPods, S3Server};
 use plimsoll_testkit::{Csi, cache, require};
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, ended, make, message, state};
+use crate::actions::{ProgressWatch, ended, make, message, state};
 use crate::actions_csi::{ask, blueprint, in_pod, of_snapshots};
 use crate::bed::{Bed, Home, create_namespace, eventually, phase};
 use crate::installed_volumes::{expect, fill, program, sums};
@@ -32,7 +32,7 @@ async fn an_installed_server_takes_and_deletes_csi_snapshots_under_its_own_right
         [("backup", json!({ "class": CLASS })), ("restore", json!({ "claim": "copy" })), ("delete", json!({}))]
     {
         ask(&home, set, set, options, &artifacts).await;
-        let ended = ended(&home, set, &mut Seen::default()).await;
+        let ended = ended(&home, set, &mut ProgressWatch::default()).await;
         assert_eq!(state(&ended), "complete", "{}\n{}", message(&ended), ours.logs());
         if set == "backup" {
             artifacts = ended["status"]["actions"][0]["artifacts"].clone();
@@ -43,7 +43,7 @@ async fn an_installed_server_takes_and_deletes_csi_snapshots_under_its_own_right
     }
     assert!(of_snapshots(&home, "VolumeSnapshot").list(&ListParams::default()).await.unwrap().items.is_empty());
     ask(&home, "erase", "delete-content", json!({}), &artifacts).await;
-    assert_eq!(state(&ended(&home, "erase", &mut Seen::default()).await), "complete", "{}", ours.logs());
+    assert_eq!(state(&ended(&home, "erase", &mut ProgressWatch::default()).await), "complete", "{}", ours.logs());
     bed.clear().await;
 }
 
@@ -82,23 +82,23 @@ async fn backed_up(home: &Home<'_>, ours: &PlimsollInPods, name: &str, shop: &st
 }
 
 /// The namespace is lost with all in it, and comes back.
-async fn comes_back(bed: &Bed, ours: &PlimsollInPods, backup: &str, before: &str) {
+async fn delete_and_restore(bed: &Bed, ours: &PlimsollInPods, backup: &str, before: &str) {
     bed.delete_namespace("shop").await;
     expect(ours, ours.cli(["restore", "create", &format!("r-{backup}"), "--from-backup", backup, "--wait"]));
     assert_eq!(sums(&bed.client, &bed.ns("shop")).await, before, "{}", ours.logs());
 }
 
-async fn snapshots_come_back(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi, before: &str) {
+async fn round_trip_snapshots(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi, before: &str) {
     let shop = home.bed.ns("shop");
     let volume = volume_of(home.bed, &shop).await;
     backed_up(home, ours, "snapped", &shop, &[]).await;
     assert_eq!(csi.snapshots_of(&volume).len(), 1, "the snapshot stays with the storage");
-    comes_back(home.bed, ours, "snapped", before).await;
+    delete_and_restore(home.bed, ours, "snapped", before).await;
     expect(ours, ours.cli(["backup", "delete", "snapped", "--confirm", "--wait"]));
     eventually("the snapshot goes with its backup", async || csi.snapshots_of(&volume).is_empty()).await;
 }
 
-async fn moved_data_comes_back(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi, before: &str) {
+async fn round_trip_moved_data(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi, before: &str) {
     let shop = home.bed.ns("shop");
     let volume = volume_of(home.bed, &shop).await;
     backed_up(home, ours, "moved", &shop, &["--snapshot-move-data"]).await;
@@ -113,7 +113,7 @@ async fn moved_data_comes_back(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi
         snapshots_in(home.bed, &shop).list(&of_backup).await.unwrap().items.is_empty()
     })
     .await;
-    comes_back(home.bed, ours, "moved", before).await;
+    delete_and_restore(home.bed, ours, "moved", before).await;
     let down = uploads(home, "DataDownload").await;
     assert!(down.len() == 1 && down[0]["status"]["phase"] == "Completed", "{down:#?}");
     // Nothing that was made for the move is left beside the server.
@@ -135,8 +135,8 @@ async fn snapshots_and_moved_data_come_back_through_an_installed_server_and_agen
     let ours = PlimsollInPods::install(cluster, program(), store.endpoint(), "csi", &[]).await.unwrap();
     let home = Home { bed: &bed, namespace: ours.namespace().to_owned(), bucket };
     let before = application(&bed, &bed.ns("shop")).await;
-    snapshots_come_back(&home, &ours, csi, &before).await;
-    moved_data_comes_back(&home, &ours, csi, &before).await;
+    round_trip_snapshots(&home, &ours, csi, &before).await;
+    round_trip_moved_data(&home, &ours, csi, &before).await;
     let logs = ours.logs();
     assert!(!logs.contains("forbidden"), "{logs}");
     bed.clear().await;

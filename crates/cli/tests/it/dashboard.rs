@@ -47,7 +47,7 @@ pub fn row<'o>(overview: &'o Value, name: &str) -> Option<&'o Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_tells_its_numbers_and_without_one_ui_looks_on_itself() {
+async fn a_server_reports_metrics_and_without_one_ui_observes_itself() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let shop = bed.application("shop", 20).await;
@@ -82,14 +82,14 @@ mod real {
     const PODS: [&str; 2] = ["--use-node-agent=false", "--server-argument=--store-idle-timeout=2s"];
 
     /// What a command prints, line by line.
-    struct Said {
+    struct EventOutput {
         child: Child,
         lines: Lines<BufReader<ChildStdout>>,
         heard: Vec<Value>,
     }
 
-    impl Said {
-        fn by(mut command: Command) -> Self {
+    impl EventOutput {
+        fn start(mut command: Command) -> Self {
             let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
             let lines = BufReader::new(child.stdout.take().unwrap()).lines();
             Self { child, lines, heard: Vec::new() }
@@ -108,7 +108,7 @@ mod real {
                 None
             };
             let found = tokio::time::timeout(Duration::from_mins(4), listen).await;
-            found.ok().flatten().unwrap_or_else(|| panic!("nobody said {what}: {:#?}", self.heard))
+            found.ok().flatten().unwrap_or_else(|| panic!("no event has {what}: {:#?}", self.heard))
         }
     }
 
@@ -151,21 +151,29 @@ mod real {
 
         // --wait
         let held = line.inject(Requests::with_method(Method::PUT).containing("backups/b/"), Fault::Hang);
-        let mut waiting =
-            Said::by(command(&["backup", "create", "b", "--include-namespaces", &shop, "--wait", "--events", "json"]));
+        let mut waiting = EventOutput::start(command(&[
+            "backup",
+            "create",
+            "b",
+            "--include-namespaces",
+            &shop,
+            "--wait",
+            "--events",
+            "json",
+        ]));
         let from_memory = |event: &Value| event["source"] == "server" && event["phase"] == "InProgress";
         let told = waiting.until("what the server knows", from_memory).await;
         assert_eq!(told["operation"], "backup-b", "{told:#}");
 
         // watch
-        let mut watching = Said::by(command(&["watch", "backup/b", "--events", "json"]));
+        let mut watching = EventOutput::start(command(&["watch", "backup/b", "--events", "json"]));
         watching.until("what the server knows", |event| event["source"] == "server").await;
 
         // top
         let known = streams();
         let top = format!("{} top --kubeconfig {} -n {}", program.display(), kubeconfig.display(), home.namespace);
         let terminal = Terminal::run("proxy", &top, (120, 30));
-        terminal.shows("backup/b").await;
+        terminal.wait_for("backup/b").await;
         eventually("top reads the server's stream", async || streams() > known).await;
 
         // ui: the page is ours, what it shows is the server's.
@@ -180,13 +188,13 @@ mod real {
         assert!(said.contains("as this kubeconfig sees it"), "{said}");
         assert!(row(&overview(&base_direct, &token_direct).await, "b").is_some());
 
-        // The proxy is gone, and every connection with it: everybody goes on with what the cluster says.
+        // The proxy and its connections are closed: all views fall back to the objects of the cluster.
         let refused = api.inject(proxied(), Fault::Status(503));
         api.close();
         waiting.until("what the cluster says", |event| event["source"] == "cluster").await;
         api.open();
         watching.until("what the cluster says", |event| event["source"] == "cluster").await;
-        terminal.shows("backup/b").await;
+        terminal.wait_for("backup/b").await;
         eventually("the page that is open goes on", async || {
             row(&overview(&base, &token).await, "b").is_some_and(|row| row["ended"].is_null())
         })

@@ -6,8 +6,8 @@ use futures::{StreamExt, stream};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::json;
 
-use crate::bed::{Bed, Home, dismiss, eventually, on_both_clusters, phase};
-use crate::killed::{dismiss_if_alive, every_point, is_tidy, name_of};
+use crate::bed::{Bed, Home, eventually, on_both_clusters, phase, terminate_server};
+use crate::killed::{has_no_open_operations, kill_points, name_of, terminate_if_running};
 
 on_both_clusters! {
     a_backup_is_deleted_with_its_files_and_its_restores,
@@ -43,8 +43,8 @@ async fn filled<'a>(bed: &'a Bed, name: &str, target: &str) -> Home<'a> {
     }
     home.restore("r", json!({ "backupName": "b", "namespaceMapping": { bed.ns("shop"): bed.ns(target) } })).await;
     assert_eq!(phase(&home.ended("Restore", "r").await), "Completed", "{}", home.log());
-    eventually("all records are closed", async || is_tidy(&home).await).await;
-    dismiss(server).await;
+    eventually("all records are closed", async || has_no_open_operations(&home).await).await;
+    terminate_server(server).await;
     home
 }
 
@@ -107,9 +107,9 @@ async fn a_deletion_killed_at_any_point_goes_on(bed: &Bed) {
     ask_to_delete(&model, "d", "b").await;
     let server = model.server_with("1m", &[("PLIMSOLL_KILL_TRACE", trace.to_str().unwrap())]);
     eventually("the backup is deleted", async || is_gone(&model).await).await;
-    dismiss(server).await;
+    terminate_server(server).await;
     let left = files(&model.bucket.join("backups/other")).len();
-    let points = every_point(&std::fs::read_to_string(trace).unwrap());
+    let points = kill_points(&std::fs::read_to_string(trace).unwrap());
     for expected in
         ["deletion.mark.before:1", "object.delete.after:1", "restore.files.before:1", "deletion.record.after:1"]
     {
@@ -119,14 +119,15 @@ async fn a_deletion_killed_at_any_point_goes_on(bed: &Bed) {
         .map(|point| async move {
             let home = filled(bed, &name_of(&point), &format!("copy-{}", name_of(&point))).await;
             ask_to_delete(&home, "d", "b").await;
-            let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", &point)]);
+            let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", &point)]);
             let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await;
             assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
-            let next = home.mortal_server(&[]);
+            let next = home.server_with_short_lease(&[]);
             eventually(&format!("the deletion goes on after {point}"), async || is_gone(&home).await).await;
             assert_eq!(files(&home.bucket).len(), left, "killed at {point}");
-            eventually(&format!("nothing is left open after {point}"), async || is_tidy(&home).await).await;
-            dismiss_if_alive(next).await;
+            eventually(&format!("nothing is left open after {point}"), async || has_no_open_operations(&home).await)
+                .await;
+            terminate_if_running(next).await;
         })
         .buffer_unordered(4)
         .collect::<Vec<()>>()

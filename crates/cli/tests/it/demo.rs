@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use crate::bed::{eventually, plimsoll};
 
-/// What the dashboard tells, if it answers.
+/// A response of the dashboard, if it responds.
 async fn ask(base: &str, token: &str, path: &str) -> Option<serde_json::Value> {
     let request = reqwest::Client::new().get(format!("{base}/api/{path}")).header("X-Plimsoll-Token", token);
     let text = request.send().await.ok()?.text().await.ok()?;
@@ -71,7 +71,7 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_stays_if_it_is_asked_to_and_goes_when_it_is_told_to() {
+async fn the_demo_stays_with_keep_and_is_removed_on_request() {
     let mut command = plimsoll();
     command.args(["demo", "--stay", "--objects", "10", "--megabytes", "16"]).stdout(Stdio::piped());
     let mut demo = command.spawn().unwrap();
@@ -90,7 +90,7 @@ async fn the_demo_stays_if_it_is_asked_to_and_goes_when_it_is_told_to() {
     assert!(seen.iter().any(|row| row["key"] == "backup/velero/second" && row["verdict"] == "Fine"), "{seen:?}");
     let detail = ask(base, token, "operations/backup/velero/second").await.unwrap();
     let points = detail["trail"].as_array().map_or(0, Vec::len);
-    assert!(points >= 2, "nobody looked while it ran, and {points} points are all there is of it: {detail:#}");
+    assert!(points >= 2, "{points} points were sampled without a client while it ran: {detail:#}");
     assert!(demo.try_wait().unwrap().is_none(), "{text}");
     let id = Pid::from_raw(i32::try_from(demo.id().unwrap()).unwrap()).unwrap();
     kill_process(id, Signal::INT).unwrap();

@@ -71,7 +71,7 @@ async fn an_installed_server_backs_up_and_restores_under_the_rights_that_the_ins
     assert_eq!(deployments.get("plimsoll").await.unwrap().metadata.generation, generation);
     assert_eq!(phase(&home.get("Backup", "b").await), "Completed");
 
-    the_service_leads_to_the_leader(&bed, ours.namespace()).await;
+    assert_service_reaches_leader(&bed, ours.namespace()).await;
 
     // A repository is made under these rights too, and the deletion of a backup.
     ours.cli(["backup", "delete", "b", "--confirm", "--wait"]).unwrap_or_else(|e| panic!("{e:#}\n{}", ours.logs()));
@@ -89,7 +89,7 @@ async fn an_installed_server_backs_up_and_restores_under_the_rights_that_the_ins
     bed.clear().await;
 }
 
-async fn the_service_leads_to_the_leader(bed: &Bed, namespace: &str) {
+async fn assert_service_reaches_leader(bed: &Bed, namespace: &str) {
     let services: Api<Service> = Api::namespaced(bed.client.clone(), namespace);
     let selector = services.get("plimsoll").await.unwrap().spec.unwrap().selector.unwrap();
     let selector = selector.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");

@@ -146,7 +146,7 @@ async fn velero_restores(home: &Home<'_>, velero: &VeleroInPods, shop: &str, bef
     assert_eq!(restored, before.lines().collect::<Vec<_>>());
 }
 
-/// A volume that any claim may take: there is nobody here who makes one when it is asked for.
+/// A volume that any claim may bind to: this cluster has no provisioner.
 async fn free_volume(client: &Client, directory: &Path, name: &str) {
     std::fs::create_dir_all(directory).unwrap();
     let on_node = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [NODE] });

@@ -9,12 +9,12 @@ use futures::{StreamExt, stream};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, eventually, is_ended, on_both_clusters, phase};
+use crate::bed::{Bed, Home, eventually, is_ended, on_both_clusters, phase, terminate_server};
 
 on_both_clusters! {
     a_backup_killed_at_any_point_ends_as_an_undisturbed_one,
     a_restore_killed_at_any_point_ends_as_an_undisturbed_one,
-    a_second_server_waits_for_its_turn_and_takes_over_when_the_first_one_dies,
+    a_second_server_waits_and_takes_over_when_the_first_one_dies,
     a_lost_journal_ends_the_operation_and_nothing_is_guessed,
     a_lost_operation_is_made_anew_and_the_work_goes_on,
 }
@@ -25,7 +25,7 @@ const AT_ONCE: usize = 4;
 const SAMPLE_STEP: usize = 5;
 
 /// Points that belong to the server, not to the work: which of them a run passes depends on time.
-pub fn every_point(trace: &str) -> Vec<String> {
+pub fn kill_points(trace: &str) -> Vec<String> {
     let mut passages: BTreeMap<&str, u64> = BTreeMap::new();
     for line in trace.lines() {
         *passages.entry(line).or_default() += 1;
@@ -43,7 +43,7 @@ pub fn every_point(trace: &str) -> Vec<String> {
 /// The points at which a run on this cluster is killed: all of them on the embedded one, a fixed sample on a real one, where a
 /// run takes several times as long and only what the cluster itself does can differ. `make test-full` takes all there too.
 pub fn points_to_kill(bed: &Bed, trace: &str) -> Vec<String> {
-    let all = every_point(trace);
+    let all = kill_points(trace);
     if bed.is_local() || std::env::var_os("PLIMSOLL_TEST_FULL").is_some() {
         return all;
     }
@@ -78,10 +78,10 @@ impl Watch {
 
 /// Runs a server that dies at `point`, starts another one once it has, and waits for the end of the subject. Without a point
 /// the server is left in peace, and what it passes is traced.
-pub async fn run_killed(home: &Home<'_>, point: Option<&str>, kind: &str, name: &str) -> (Value, bool) {
+pub async fn run_with_kill(home: &Home<'_>, point: Option<&str>, kind: &str, name: &str) -> (Value, bool) {
     let trace = home.bed.directory.path().join(format!("trace-{}-{kind}", home.namespace)).display().to_string();
     let mut server = match point {
-        Some(point) => home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]),
+        Some(point) => home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]),
         None => home.server_with("1m", &[("PLIMSOLL_KILL_TRACE", &trace)]),
     };
     let mut died = false;
@@ -94,26 +94,26 @@ pub async fn run_killed(home: &Home<'_>, point: Option<&str>, kind: &str, name: 
         {
             assert!(!status.success(), "the server ended by itself\n{}", home.log());
             died = true;
-            server = home.mortal_server(&[]);
+            server = home.server_with_short_lease(&[]);
         }
         last = home.get(kind, name).await;
         watch.see(&last);
         // The last points come after the end of the subject: the record and the journal have to go too.
-        is_ended(&last) && (died || point.is_none()) && is_tidy(home).await
+        is_ended(&last) && (died || point.is_none()) && has_no_open_operations(home).await
     })
     .await;
-    dismiss_if_alive(server).await;
+    terminate_if_running(server).await;
     (last, died)
 }
 
-pub async fn dismiss_if_alive(mut server: tokio::process::Child) {
+pub async fn terminate_if_running(mut server: tokio::process::Child) {
     if let Ok(None) = server.try_wait() {
-        dismiss(server).await;
+        terminate_server(server).await;
     }
 }
 
 /// No operation is open and no journal is left.
-pub async fn is_tidy(home: &Home<'_>) -> bool {
+pub async fn has_no_open_operations(home: &Home<'_>) -> bool {
     let open = home.list("Operation").await.into_iter().filter(|operation| {
         let state = operation.data.pointer("/status/state").and_then(Value::as_str).unwrap_or_default();
         !["Succeeded", "PartiallyFailed", "Failed", "Cancelled"].contains(&state)
@@ -163,10 +163,10 @@ async fn a_backup_killed_at_any_point_ends_as_an_undisturbed_one(bed: &Bed) {
     let spec = || json!({ "includedNamespaces": [bed.ns("shop")] });
     let model = bed.home("model").await;
     model.backup("b", spec()).await;
-    let (undisturbed, _) = run_killed(&model, None, "Backup", "b").await;
+    let (undisturbed, _) = run_with_kill(&model, None, "Backup", "b").await;
     assert_eq!(phase(&undisturbed), "Completed", "{}", model.log());
     let trace = trace_of(&model, "Backup");
-    assert!(every_point(&trace).len() > 20, "the trace has only {trace}");
+    assert!(kill_points(&trace).len() > 20, "the trace has only {trace}");
     let points = points_to_kill(bed, &trace);
 
     let (model, undisturbed) = (&model, &undisturbed);
@@ -174,7 +174,7 @@ async fn a_backup_killed_at_any_point_ends_as_an_undisturbed_one(bed: &Bed) {
         .map(|point| async move {
             let home = bed.home(&name_of(&point)).await;
             home.backup("b", spec()).await;
-            let (backup, died) = run_killed(&home, Some(&point), "Backup", "b").await;
+            let (backup, died) = run_with_kill(&home, Some(&point), "Backup", "b").await;
             assert_eq!(essence(&backup), essence(undisturbed), "killed at {point}\n{}", home.log());
             assert_eq!(archive_of(&home, "b"), archive_of(model, "b"), "killed at {point}");
             assert_eq!(files_of(&home), files_of(model), "killed at {point}");
@@ -193,11 +193,11 @@ async fn a_restore_killed_at_any_point_ends_as_an_undisturbed_one(bed: &Bed) {
     let spec = |target: &str| json!({ "backupName": "b", "namespaceMapping": { bed.ns("shop"): bed.ns(target) } });
     let model = prepared(bed, "model").await;
     model.restore("r", spec("shop-model")).await;
-    let (undisturbed, _) = run_killed(&model, None, "Restore", "r").await;
+    let (undisturbed, _) = run_with_kill(&model, None, "Restore", "r").await;
     assert_eq!(phase(&undisturbed), "Completed", "{}", model.log());
     assert_eq!(bed.contents("shop-model").await, before);
     let trace = trace_of(&model, "Restore");
-    assert!(every_point(&trace).len() > 20, "the trace has only {trace}");
+    assert!(kill_points(&trace).len() > 20, "the trace has only {trace}");
     let points = points_to_kill(bed, &trace);
 
     let (before, undisturbed) = (&before, &undisturbed);
@@ -206,7 +206,7 @@ async fn a_restore_killed_at_any_point_ends_as_an_undisturbed_one(bed: &Bed) {
             let target = format!("shop-{}", name_of(&point));
             let home = prepared(bed, &name_of(&point)).await;
             home.restore("r", spec(&target)).await;
-            let (restore, died) = run_killed(&home, Some(&point), "Restore", "r").await;
+            let (restore, died) = run_with_kill(&home, Some(&point), "Restore", "r").await;
             assert_eq!(essence(&restore), essence(undisturbed), "killed at {point}\n{}", home.log());
             assert_eq!(&bed.contents(&target).await, before, "killed at {point}");
             died
@@ -225,19 +225,19 @@ async fn prepared<'a>(bed: &'a Bed, name: &str) -> Home<'a> {
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
-    eventually("the backup's record is closed", async || is_tidy(&home).await).await;
-    dismiss(server).await;
+    eventually("the backup's record is closed", async || has_no_open_operations(&home).await).await;
+    terminate_server(server).await;
     home
 }
 
-async fn a_second_server_waits_for_its_turn_and_takes_over_when_the_first_one_dies(bed: &Bed) {
+async fn a_second_server_waits_and_takes_over_when_the_first_one_dies(bed: &Bed) {
     let home = bed.home("pair").await;
     bed.application("shop", 9).await;
-    let mut first = home.mortal_server(&[]);
+    let mut first = home.server_with_short_lease(&[]);
     home.backup("one", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     home.ended("Backup", "one").await;
-    eventually("the first one has closed its record", async || is_tidy(&home).await).await;
-    let _second = home.mortal_server(&[]);
+    eventually("the first one has closed its record", async || has_no_open_operations(&home).await).await;
+    let _second = home.server_with_short_lease(&[]);
     first.kill().await.unwrap();
     home.backup("two", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     assert_eq!(phase(&home.ended("Backup", "two").await), "Completed", "{}", home.log());
@@ -253,7 +253,7 @@ async fn a_lost_journal_ends_the_operation_and_nothing_is_guessed(bed: &Bed) {
     let home = bed.home("lost").await;
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
-    let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "backup.part.before")]);
+    let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", "backup.part.before")]);
     tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
     for map in home.list("ConfigMap").await {
         home.delete("ConfigMap", map.metadata.name.as_deref().unwrap()).await;
@@ -269,7 +269,7 @@ async fn a_lost_operation_is_made_anew_and_the_work_goes_on(bed: &Bed) {
     let home = bed.home("lost-record").await;
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
-    let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "backup.part.before")]);
+    let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", "backup.part.before")]);
     tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
     home.delete("Operation", "backup-b").await;
     let _next = home.server();

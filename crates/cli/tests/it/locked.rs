@@ -1,4 +1,4 @@
-//! A repository that somebody else has locked: whoever waits for it is told who that is.
+//! A repository that another process has locked: operations that wait for it name the holder.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -57,7 +57,7 @@ async fn refused(home: &Home<'_>, backup: &str) -> Option<(String, u32)> {
     Some((one["status"]["plimsoll"]["doing"].as_str().unwrap_or_default().to_owned(), times))
 }
 
-async fn whoever_holds_the_lock_is_named(mover: &str) {
+async fn the_holder_of_the_lock_is_named(mover: &str) {
     let restic = require!(cache::program("restic"));
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 100_000).await;
@@ -107,10 +107,10 @@ async fn whoever_holds_the_lock_is_named(mover: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_by_the_built_in_mover_that_waits_for_a_locked_repository_names_who_holds_it() {
-    whoever_holds_the_lock_is_named("built-in").await;
+    the_holder_of_the_lock_is_named("built-in").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_by_restic_that_waits_for_a_locked_repository_names_who_holds_it() {
-    whoever_holds_the_lock_is_named("restic").await;
+    the_holder_of_the_lock_is_named("restic").await;
 }

@@ -25,7 +25,7 @@ use crate::bed::{eventually, plimsoll};
 use crate::dashboard::overview;
 
 struct Scene {
-    /// Whoever looks on goes through this: it sees every request.
+    /// The observer connects through this proxy, which records every request.
     door: Proxy,
     /// Velero's way to its bucket.
     store: Proxy,
@@ -148,7 +148,7 @@ async fn an_operation_that_goes_well(scene: &Scene) {
     assert_eq!((code, &told["verdict"]), (0, &json!("Fine")), "{told:#}");
 }
 
-/// A claim whose snapshot the driver begins and never ends: Velero asks its own plugin again and again, and tells nobody.
+/// A claim whose snapshot the driver begins and never ends: Velero polls its plugin without reporting it.
 async fn a_plugin_whose_operation_does_not_end(scene: &Scene) {
     let never = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": { "name": "never" },
         "driver": DRIVER, "deletionPolicy": "Delete", "parameters": { "readyAfter": "86400" } });
@@ -166,8 +166,8 @@ async fn a_plugin_whose_operation_does_not_end(scene: &Scene) {
     scene.velero.cli(["backup", "create", "silent", "--include-namespaces", &scene.disks]).unwrap();
 }
 
-/// That is no fault by itself, and is called by its name all the same.
-async fn its_silence_is_named(scene: &Scene) {
+/// That is not a fault, and is reported nevertheless.
+async fn assert_silent_plugin_is_named(scene: &Scene) {
     let (code, told) = scene.named("backup/silent", "PluginOperationSilent").await;
     assert_eq!((code, &told["verdict"]), (0, &json!("Quiet")), "{told:#}");
     assert!(told["causes"][0]["text"].as_str().unwrap().starts_with("1 of 1 operations of plugins"), "{told:#}");
@@ -195,8 +195,8 @@ async fn speed_and_time_left_of_a_volume_that_takes_its_time(scene: &Scene) {
     assert!(watch.wait().await.unwrap().success(), "{last:#}");
 }
 
-/// The dashboard of somebody who has installed nothing.
-async fn the_dashboard_shows_the_same(scene: &Scene) {
+/// The dashboard without an installation.
+async fn assert_dashboard_shows_causes(scene: &Scene) {
     let mut ui = scene.command(&["ui", "--no-open"]);
     let mut ui = ui.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(ui.stdout.take().unwrap()).lines();
@@ -358,17 +358,17 @@ async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched(
     an_operation_that_goes_well(&scene).await;
     a_plugin_whose_operation_does_not_end(&scene).await;
     speed_and_time_left_of_a_volume_that_takes_its_time(&scene).await;
-    its_silence_is_named(&scene).await;
+    assert_silent_plugin_is_named(&scene).await;
     an_init_container_that_cannot_start_and_what_waits_behind_it(&scene).await;
     a_pod_without_an_image_and_one_that_fits_nowhere(&scene).await;
     a_node_agent_that_is_down(&scene).await;
-    the_dashboard_shows_the_same(&scene).await;
+    assert_dashboard_shows_causes(&scene).await;
     a_location_that_is_unavailable(&scene).await;
     a_server_that_is_stopped_in_the_middle(&scene).await;
 
     assert!(scene.door.seen(&Requests::with_method(Method::GET)) > 100, "it looked through another door");
     for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
-        assert_eq!(scene.door.seen(&Requests::with_method(method.clone())), 0, "{method} from whoever only looks on");
+        assert_eq!(scene.door.seen(&Requests::with_method(method.clone())), 0, "{method} from an observer");
     }
     nothing_of_ours_is_defined(&scene).await;
     drop((scene, namespaces));

@@ -1,4 +1,4 @@
-//! Backups that nobody made: an archive written by hand, and the Backup that goes with it.
+//! Handmade backups: an archive and its Backup.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,7 +21,7 @@ pub struct Planted {
 }
 
 impl Planted {
-    /// An archive of the version everybody knows.
+    /// An archive of the usual format version.
     pub fn new() -> Self {
         Self::default().file("metadata/version", b"1.1.0\n")
     }

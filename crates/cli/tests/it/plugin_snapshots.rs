@@ -1,4 +1,4 @@
-//! Snapshots of plugins, there and back: real plugin processes copy real directories, and everybody can see how far they are.
+//! Snapshots of plugins, backup and restore: plugin processes copy directories with visible progress.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -12,8 +12,8 @@ use plimsoll_testkit::{Unavailable, cache, require};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::bed::{Bed, Home, create_namespace, dismiss, eventually, is_ended, phase};
-use crate::killed::{dismiss_if_alive, is_tidy};
+use crate::bed::{Bed, Home, create_namespace, eventually, is_ended, phase, terminate_server};
+use crate::killed::{has_no_open_operations, terminate_if_running};
 use crate::pod_volumes::unpacked;
 
 const RUST: &str = "plimsoll-directory-snapshotter";
@@ -128,7 +128,7 @@ async fn why(home: &Home<'_>, what: &str) -> String {
 }
 
 /// Waits until a record of this kind has counted something and is not at its end; returns it.
-async fn seen_moving(home: &Home<'_>, kind: &str) -> Value {
+async fn wait_until_moving(home: &Home<'_>, kind: &str) -> Value {
     let mut moving = Value::Null;
     eventually(&format!("a {kind} moves"), async || {
         let all = list(home, kind).await;
@@ -157,7 +157,7 @@ async fn a_snapshot_shows_how_far_it_is_and_its_volume_comes_back_live() {
     let before = claim.files(&claim.volume).await;
 
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotVolumes": true })).await;
-    let moving = seen_moving(&home, "VolumePluginBackup").await;
+    let moving = wait_until_moving(&home, "VolumePluginBackup").await;
     assert_eq!(
         moving["spec"],
         json!({ "volume": claim.volume, "backup": "b", "plugin": "plimsoll.dev/directory-snapshotter" })
@@ -172,7 +172,7 @@ async fn a_snapshot_shows_how_far_it_is_and_its_volume_comes_back_live() {
 
     claim.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
-    let moving = seen_moving(&home, "VolumePluginRestore").await;
+    let moving = wait_until_moving(&home, "VolumePluginRestore").await;
     assert_eq!(moving["spec"]["snapshotID"], format!("b-{}", claim.volume));
     assert_eq!((&moving["spec"]["backup"], &moving["status"]["volumeID"]), (&json!("b"), &json!(claim.volume)));
     let restore = home.ended("Restore", "r").await;
@@ -186,7 +186,7 @@ async fn a_snapshot_shows_how_far_it_is_and_its_volume_comes_back_live() {
     let infos = unpacked(&home, "restores/r/r-volumeinfo.json.gz");
     assert_eq!(infos[0]["restoreMethod"], "NativeSnapshot", "{infos:#}");
 
-    others_see_it(&home, &other, &directory, &volume).await;
+    assert_record_is_synced(&home, &other, &directory, &volume).await;
     home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": "d" },
         "spec": { "backupName": "b" } }))
         .await
@@ -236,7 +236,7 @@ async fn check_backup(home: &Home<'_>, claim: &Claim<'_>, backup: &Value) {
 }
 
 /// The record comes with the backup into other clusters.
-async fn others_see_it(home: &Home<'_>, other: &Home<'_>, directory: &Path, volume: &str) {
+async fn assert_record_is_synced(home: &Home<'_>, other: &Home<'_>, directory: &Path, volume: &str) {
     let place = json!({ "spec": { "objectStorage": { "bucket": home.bucket } } });
     other.patch("BackupStorageLocation", "default", place.clone()).await;
     let server = server(other, directory, &[]);
@@ -249,7 +249,7 @@ async fn others_see_it(home: &Home<'_>, other: &Home<'_>, directory: &Path, volu
     assert_eq!(all[0]["metadata"]["labels"]["velero.io/backup-uid"], backup["metadata"]["uid"]);
     assert_eq!(all[0]["metadata"]["ownerReferences"][0]["uid"], backup["metadata"]["uid"]);
     assert_eq!(all[0]["status"]["phase"], "Completed", "{all:#?}");
-    dismiss(server).await;
+    terminate_server(server).await;
 
     // What is there is never overwritten, and a damaged list costs the records, not the backup.
     let mut mine = own_record(volume, &json!({ "phase": "Failed", "message": "mine" }));
@@ -273,7 +273,7 @@ async fn others_see_it(home: &Home<'_>, other: &Home<'_>, directory: &Path, volu
         assert_eq!(all.len(), expected, "{all:#?}");
         assert!(all.iter().all(|record| record["status"]["message"] == "mine"), "{all:#?}");
         assert_eq!(third.log().contains("the volume backups of backup b are not synced"), expected == 0);
-        dismiss(server).await;
+        terminate_server(server).await;
     }
     std::fs::write(&file, whole).unwrap();
 }
@@ -375,7 +375,7 @@ async fn a_plugins_own_record_is_known_by_the_snapshots_name_and_a_deleted_one_i
     let all = list(&home, "VolumePluginBackup").await;
     assert_eq!((all.len(), &all[0]["spec"]["volume"]), (1, &json!("elsewhere")), "{all:#?}");
     assert_eq!(all[0]["metadata"]["labels"]["velero.io/backup-name"], "b", "{all:#?}");
-    // The plugin answers when it is asked, and that it is done: nobody waits for a record that is gone.
+    // The plugin reports that it is done: a deleted record is not waited for.
     home.delete("VolumePluginBackup", &id).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
@@ -410,8 +410,8 @@ async fn a_server_killed_while_a_snapshot_moves_is_followed_by_one_that_waits_on
     assert_eq!(std::fs::read_dir(root.join("snapshots")).unwrap().count(), 1, "no second snapshot");
     let all = list(&home, "VolumePluginBackup").await;
     assert_eq!((all.len(), &all[0]["metadata"]["name"]), (1, &json!("of-the-plugin")), "{all:#?}");
-    eventually("everything is tidy", async || is_tidy(&home).await).await;
-    dismiss_if_alive(next).await;
+    eventually("everything is tidy", async || has_no_open_operations(&home).await).await;
+    terminate_if_running(next).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -428,8 +428,8 @@ async fn a_plugins_own_record_of_a_volume_takes_the_place_of_ours_and_an_older_o
     assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", home.log());
     claim.lose().await;
     home.patch("VolumeSnapshotLocation", "here", json!({ "spec": { "config": config("100") } })).await;
-    eventually("everything is tidy", async || is_tidy(&home).await).await;
-    dismiss(server).await;
+    eventually("everything is tidy", async || has_no_open_operations(&home).await).await;
+    terminate_server(server).await;
 
     let own = |name: &str, status: Value| {
         json!({ "apiVersion": "velero.io/v1", "kind": "VolumePluginRestore", "metadata": { "name": name },
@@ -444,7 +444,7 @@ async fn a_plugins_own_record_of_a_volume_takes_the_place_of_ours_and_an_older_o
     })
     .await;
     let _server = self::server(&home, &directory, &[]);
-    seen_moving(&home, "VolumePluginRestore").await;
+    wait_until_moving(&home, "VolumePluginRestore").await;
     home.create(own("of-the-plugin", json!({ "phase": "Copying" }))).await.unwrap();
     eventually("ours gives way", async || {
         let all = list(&home, "VolumePluginRestore").await;
@@ -559,7 +559,7 @@ async fn a_plugin_of_velero_without_progress_takes_snapshots_and_its_failures_ar
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.messages("b", "errors"));
     let shown = describe(&home, &["backup", "b", "--details"]).await;
-    assert!(shown.contains(&format!("{}: Completed\n", claim.volume)), "no percentage that nobody knows: {shown}");
+    assert!(shown.contains(&format!("{}: Completed\n", claim.volume)), "no unknown percentage is shown: {shown}");
     claim.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "r").await;
@@ -585,7 +585,7 @@ async fn a_server_killed_around_a_snapshot_takes_no_second_one_or_names_the_firs
         location(&home, "here", "test.plimsoll.dev/noop", json!({ "root": root })).await;
         home.backup("b", json!({ "includedNamespaces": [claim.namespace] })).await;
         let ended = async || is_ended(&home.get("Backup", "b").await);
-        let planned = killed_at(&home, &directory, point, ended).await && attempts(&home, "backup-b").await == 2;
+        let planned = kill_server_at(&home, &directory, point, ended).await && attempts(&home, "backup-b").await == 2;
         let backup = home.get("Backup", "b").await;
         assert_eq!(phase(&backup), "Completed", "{point}: {backup:#}\n{}", home.log());
         let (taken, warned) =
@@ -607,7 +607,7 @@ async fn a_server_killed_around_a_snapshot_takes_no_second_one_or_names_the_firs
         home.restore(&name, json!({ "backupName": "b" })).await;
         let ended = async || is_ended(&home.get("Restore", &name).await);
         let operation = format!("restore-{name}");
-        let planned = killed_at(&home, &directory, point, ended).await && attempts(&home, &operation).await == 2;
+        let planned = kill_server_at(&home, &directory, point, ended).await && attempts(&home, &operation).await == 2;
         let restore = home.get("Restore", &name).await;
         assert_eq!(phase(&restore), "Completed", "{point}: {restore:#}\n{}", home.log());
         let volume = claim.bound().await;
@@ -623,7 +623,7 @@ async fn a_server_killed_around_a_snapshot_takes_no_second_one_or_names_the_firs
         .await
         .unwrap();
     let gone = async || home.find("Backup", "b").await.is_none();
-    killed_at(&home, &directory, "snapshot.delete.after", gone).await;
+    kill_server_at(&home, &directory, "snapshot.delete.after", gone).await;
     assert_eq!(std::fs::read_dir(root.join("snapshots")).unwrap().count(), 0, "the snapshot too");
 }
 
@@ -633,8 +633,8 @@ async fn attempts(home: &Home<'_>, operation: &str) -> i64 {
 }
 
 /// Kills a server at a point, and starts others until all is done. Says whether that was all that happened: on a busy machine a
-/// server may lose its office besides, which is another story.
-async fn killed_at(home: &Home<'_>, directory: &Path, point: &str, mut done: impl AsyncFnMut() -> bool) -> bool {
+/// server may also lose its lease, which is another case.
+async fn kill_server_at(home: &Home<'_>, directory: &Path, point: &str, mut done: impl AsyncFnMut() -> bool) -> bool {
     let deadly: &[(&str, &str)] = &[("PLIMSOLL_KILL_AT", point)];
     let mut current = server(home, directory, deadly);
     let (mut killed, mut undisturbed) = (false, true);
@@ -645,10 +645,10 @@ async fn killed_at(home: &Home<'_>, directory: &Path, point: &str, mut done: imp
             undisturbed &= as_planned;
             current = server(home, directory, if killed { &[] } else { deadly });
         }
-        done().await && is_tidy(home).await
+        done().await && has_no_open_operations(home).await
     })
     .await;
-    dismiss_if_alive(current).await;
+    terminate_if_running(current).await;
     killed && undisturbed
 }
 
@@ -678,10 +678,10 @@ async fn snapshot_locations_are_made_changed_and_listed_by_both_command_lines() 
     for listed in [ours(&home, &["snapshot-location", "get"]).await, home.velero(&["snapshot-location", "get"]).await] {
         assert!(listed.contains("ours") && listed.contains("theirs") && listed.contains("aws"), "{listed}");
     }
-    the_plugin_for_aws_goes_as_far_as_it_can_without_a_cloud(&bed, &home).await;
+    the_plugin_for_aws_starts_without_a_cloud(&bed, &home).await;
 }
 
-async fn the_plugin_for_aws_goes_as_far_as_it_can_without_a_cloud(bed: &Bed, home: &Home<'_>) {
+async fn the_plugin_for_aws_starts_without_a_cloud(bed: &Bed, home: &Home<'_>) {
     let Ok(program) = cache::program("velero-plugin-for-aws") else { return };
     home.delete("VolumeSnapshotLocation", "theirs").await;
     home.create_secret("other", "cloud", &crate::bed::s3_keys("secret")).await;
@@ -692,7 +692,7 @@ async fn the_plugin_for_aws_goes_as_far_as_it_can_without_a_cloud(bed: &Bed, hom
             "csi": { "driver": "ebs.csi.aws.com", "volumeHandle": "vol-0123" } } });
     volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
     let directory = plugin_directory(bed, &[("velero-plugin-for-aws", &program)]);
-    // Nobody listens there: it refuses at once.
+    // No server listens there: the connection is refused.
     let nowhere =
         [("AWS_ENDPOINT_URL", "http://127.0.0.1:9"), ("AWS_MAX_ATTEMPTS", "1"), ("AWS_EC2_METADATA_DISABLED", "true")];
     let _server = server(home, &directory, &nowhere);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::process::Child;
 
 use crate::bed::{Bed, Home, eventually, phase};
-use crate::killed::{dismiss_if_alive, is_tidy};
+use crate::killed::{has_no_open_operations, terminate_if_running};
 
 /// A plugin directory with these programs in it.
 fn directory_with(bed: &Bed, programs: &[&str]) -> Result<PathBuf, Unavailable> {
@@ -51,7 +51,7 @@ fn unpacked(path: &std::path::Path) -> Value {
 }
 
 /// Changes an item that is to be read again, while its backup waits for the work that began with it; then lets that end.
-async fn change_while_it_waits(bed: &Bed, home: &Home<'_>, namespace: &str, gate: &std::path::Path) {
+async fn change_item_during_wait(bed: &Bed, home: &Home<'_>, namespace: &str, gate: &std::path::Path) {
     eventually("the backup waits for plugins", async || {
         phase(&home.get("Backup", "b").await).starts_with("WaitingForPluginOperations")
     })
@@ -79,7 +79,7 @@ async fn item_actions_of_plugins_see_backup_restore_and_deletion() {
     config_map(&bed, &shop, "slow", &[("slow", "well")], &[]).await;
     config_map(&bed, &shop, "failing", &[("slow", "fail")], &[]).await;
     home.backup("b", json!({ "includedNamespaces": [shop] })).await;
-    change_while_it_waits(&bed, &home, &shop, &gate).await;
+    change_item_during_wait(&bed, &home, &shop, &gate).await;
     let backup = home.ended("Backup", "b").await;
     let gated = home.archived_object("b", &format!("resources/configmaps/namespaces/{shop}/gated.json"));
     assert_eq!(gated["data"]["changed"], "later", "it is read again once its work has ended: {gated:#}");
@@ -143,8 +143,8 @@ async fn a_backup_killed_while_it_waits_for_plugins_ends_the_old_work_and_begins
         let backup = home.ended("Backup", "b").await;
         assert_eq!(phase(&backup), "Completed", "{point}: {backup:#}\n{}", home.log());
         assert_eq!(backup["status"]["backupItemOperationsCompleted"], 1, "{backup:#}");
-        eventually("everything is tidy", async || is_tidy(&home).await).await;
-        dismiss_if_alive(next).await;
+        eventually("everything is tidy", async || has_no_open_operations(&home).await).await;
+        terminate_if_running(next).await;
     }
 }
 
@@ -179,7 +179,7 @@ async fn ours(home: &Home<'_>, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The Deployment that our own installer makes, with an image that nobody has. Created, because the embedded cluster does not take
+/// The Deployment of our installer, with an image that does not exist. Created, because the embedded cluster does not take
 /// what is applied on the server's side.
 async fn install(home: &Home<'_>) {
     let printed =
@@ -238,7 +238,7 @@ async fn the_velero_command_line_adds_plugins_to_our_installation_and_removes_th
 }
 
 /// A pod that writes into a claim, which all pods of its namespace see, what its hooks do.
-async fn noting_pod(bed: &Bed, namespace: &str, name: &str, related: &str, pre: &str) {
+async fn create_logging_pod(bed: &Bed, namespace: &str, name: &str, related: &str, pre: &str) {
     let note = |what: &str| json!(["sh", "-c", format!("{what}; echo {name} >> /notes/lines")]).to_string();
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "mark": "yes" },
         "annotations": { "test.plimsoll.dev/related": related,
@@ -262,11 +262,11 @@ async fn pods_that_a_plugin_says_belong_together_are_backed_up_between_the_hooks
         "spec": { "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1Gi" } } } });
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(bed.client.clone(), &shop);
     claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
-    // By way of something else that is a part of the backup; what is not there is left alone.
+    // Through another item of the backup; related items that do not exist are skipped.
     let related = [("test.plimsoll.dev/related", "pods/b,pods/nobody")];
     config_map(&bed, &shop, "bridge", &[("mark", "yes")], &related).await;
-    noting_pod(&bed, &shop, "a", "configmaps/bridge", "true").await;
-    noting_pod(&bed, &shop, "b", "", "sleep 1").await;
+    create_logging_pod(&bed, &shop, "a", "configmaps/bridge", "true").await;
+    create_logging_pod(&bed, &shop, "b", "", "sleep 1").await;
     let _server = server(&home, &directory, &[]);
     home.backup("b", json!({ "includedNamespaces": [shop] })).await;
     let backup = home.ended("Backup", "b").await;

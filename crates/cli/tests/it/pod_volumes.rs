@@ -185,7 +185,7 @@ impl<'a> Application<'a> {
         eventually("the pod runs", async || self.runs(name).await).await;
     }
 
-    /// A pod with three volumes of its own: one for its container, one that only its first container has had, and one for nobody.
+    /// A pod with three volumes of its own: one for its container, one that only its first container has had, and one that is not mounted.
     pub async fn half_mounted_pod(&self, name: &str) {
         let shell = |script: &str, volume: &str| {
             json!({ "name": volume, "image": "shell", "command": ["sh", "-c", script],

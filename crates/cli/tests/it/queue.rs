@@ -75,9 +75,9 @@ async fn a_backup_whose_server_dies_as_it_leaves_the_queue_runs(bed: &Bed) {
             home.backup(name, json!({ "includedNamespaces": [shop] })).await;
         }
         home.patch("Backup", "two", json!({ "status": { "phase": "Queued", "queuePosition": 1 } })).await;
-        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]);
         tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
-        let _next = home.mortal_server(&[]);
+        let _next = home.server_with_short_lease(&[]);
         for name in ["one", "two"] {
             let backup = home.ended("Backup", name).await;
             assert_eq!(phase(&backup), "Completed", "killed at {point}: {backup:#}\n{}", home.log());

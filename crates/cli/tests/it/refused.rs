@@ -21,7 +21,7 @@ async fn refused(home: &Home<'_>, kind: &str, name: &str, spec: Value) -> String
     let complete = conditions.iter().find(|condition| condition["type"] == "Complete");
     assert!(
         complete.is_some_and(|it| it["status"] == "True" && it["reason"] == "FailedValidation"),
-        "whoever waits for its end waits for ever: {object:#}"
+        "it must end, because clients wait for it: {object:#}"
     );
     object["status"]["validationErrors"]
         .as_array()

@@ -19,15 +19,15 @@ use plimsoll_store::{Location, Store};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, eventually, on_both_clusters, phase};
-use crate::killed::{dismiss_if_alive, every_point, is_tidy, name_of};
+use crate::bed::{Bed, Home, eventually, on_both_clusters, phase, terminate_server};
+use crate::killed::{has_no_open_operations, kill_points, name_of, terminate_if_running};
 
 on_both_clusters! {
     a_repository_is_made_opened_and_named_when_its_password_does_not_open_it,
     a_repository_follows_its_location_to_another_place_at_once,
     a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when_asked,
     an_old_orphan_is_forgotten_when_asked_and_everything_else_stays,
-    locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_removed,
+    locks_are_shown_with_their_holders_and_stale_ones_are_removed,
 }
 
 const SECRET: &str = "velero-repo-credentials";
@@ -41,7 +41,7 @@ async fn ask_for(home: &Home<'_>, format: &str) -> String {
     name
 }
 
-async fn becomes(home: &Home<'_>, name: &str, expected: &str, message: &str) {
+async fn wait_for_phase(home: &Home<'_>, name: &str, expected: &str, message: &str) {
     let mut last = Value::Null;
     eventually(&format!("{name} becomes {expected} ({message:?})\n"), async || {
         last = home.get("BackupRepository", name).await;
@@ -69,11 +69,11 @@ async fn a_repository_is_made_opened_and_named_when_its_password_does_not_open_i
     let server = home.server();
     for format in formats() {
         let name = ask_for(&home, format).await;
-        becomes(&home, &name, "Ready", "").await;
+        wait_for_phase(&home, &name, "Ready", "").await;
         assert!(home.bucket.join(format).join("shop").is_dir(), "it lies where Velero puts it");
     }
     let first = password(&home).await;
-    assert!(first.len() >= 32 && first != b"static-passw0rd", "nobody else knows it");
+    assert!(first.len() >= 32 && first != b"static-passw0rd", "it is a random password");
     let restic = home.get("BackupRepository", "shop-default-restic").await;
     let place = format!("{}/restic/shop", home.bucket.display());
     assert_eq!(restic["spec"]["resticIdentifier"], json!(place));
@@ -81,19 +81,19 @@ async fn a_repository_is_made_opened_and_named_when_its_password_does_not_open_i
     for format in formats() {
         let words =
             format!("failed to open repository {}/{format}/shop: wrong password in the Secret", home.bucket.display());
-        becomes(&home, &format!("shop-default-{format}"), "NotReady", &words).await;
+        wait_for_phase(&home, &format!("shop-default-{format}"), "NotReady", &words).await;
     }
     let events = home.events("BackupRepository", "shop-default-restic").await;
     assert!(events.contains(&"Ready".into()) && events.contains(&"WrongRepositoryPassword".into()), "{events:?}");
     set_password(&home, std::str::from_utf8(&first).unwrap()).await;
     for format in formats() {
-        becomes(&home, &format!("shop-default-{format}"), "Ready", "").await;
+        wait_for_phase(&home, &format!("shop-default-{format}"), "Ready", "").await;
     }
     // A repository that is there and a Secret that is not: a new password would open nothing.
-    dismiss(server).await;
+    terminate_server(server).await;
     home.delete("Secret", SECRET).await;
     let _server = home.server();
-    becomes(&home, "shop-default-restic", "NotReady", "copy it from where the repository was made").await;
+    wait_for_phase(&home, "shop-default-restic", "NotReady", "copy it from where the repository was made").await;
     assert!(home.find("Secret", SECRET).await.is_none());
 }
 
@@ -101,13 +101,13 @@ async fn a_repository_follows_its_location_to_another_place_at_once(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     for format in formats() {
-        becomes(&home, &ask_for(&home, format).await, "Ready", "").await;
+        wait_for_phase(&home, &ask_for(&home, format).await, "Ready", "").await;
     }
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "objectStorage": { "prefix": "new" } } })).await;
     for format in formats() {
         let place = home.bucket.join("new").join(format).join("shop");
         eventually("the repository is made where its location is now", async || place.is_dir()).await;
-        becomes(&home, &format!("shop-default-{format}"), "Ready", "").await;
+        wait_for_phase(&home, &format!("shop-default-{format}"), "Ready", "").await;
     }
     let place = format!("{}/new/restic/shop", home.bucket.display());
     eventually("its address is the new one", async || {
@@ -117,7 +117,7 @@ async fn a_repository_follows_its_location_to_another_place_at_once(bed: &Bed) {
     let nowhere = json!({ "spec": { "objectStorage": { "bucket": "/proc/no-such-place", "prefix": "" } } });
     home.patch("BackupStorageLocation", "default", nowhere).await;
     for format in formats() {
-        becomes(&home, &format!("shop-default-{format}"), "NotReady", "no-such-place").await;
+        wait_for_phase(&home, &format!("shop-default-{format}"), "NotReady", "no-such-place").await;
     }
 }
 
@@ -174,11 +174,11 @@ async fn old_snapshot(home: &Home<'_>) -> String {
         made.unwrap().snapshot.to_string()
     };
     let made = tokio::task::spawn_blocking(make).await.unwrap();
-    ended_then(home, &made, "2020-09-13T12:30:00Z").await
+    set_end_time(home, &made, "2020-09-13T12:30:00Z").await
 }
 
 /// Writes into a snapshot when it was done, which makes it another one.
-async fn ended_then(home: &Home<'_>, snapshot: &str, ended: &str) -> String {
+async fn set_end_time(home: &Home<'_>, snapshot: &str, ended: &str) -> String {
     let key = repository_key(home).await;
     let path = home.bucket.join("restic/shop/snapshots").join(snapshot);
     let mut content: Value =
@@ -210,8 +210,8 @@ async fn put_lock(home: &Home<'_>, hostname: &str, pid: u32) -> PathBuf {
     path
 }
 
-/// Writes down that these snapshots belong to a backup, as a backup of volumes does.
-fn write_down(bucket: &Path, backup: &str, snapshots: &[(&str, &str)]) {
+/// Records that these snapshots belong to a backup, as a backup of volumes does.
+fn record_snapshots(bucket: &Path, backup: &str, snapshots: &[(&str, &str)]) {
     let transfer = |(format, id): &(&str, &str)| {
         json!({ "apiVersion": "velero.io/v1", "kind": "PodVolumeBackup", "metadata": { "name": format!("{backup}-{id}") },
             "spec": { "pod": { "namespace": "shop", "name": "pod" }, "volume": "v", "uploaderType": format,
@@ -223,7 +223,7 @@ fn write_down(bucket: &Path, backup: &str, snapshots: &[(&str, &str)]) {
     std::fs::write(file, plimsoll_archive::codec::gzip_json(&all).unwrap()).unwrap();
 }
 
-/// A home with backups `b` and `other` that each have a snapshot, and a snapshot that nobody refers to.
+/// A home with backups `b` and `other` that each have a snapshot, and an orphaned snapshot.
 async fn filled<'a>(bed: &'a Bed, name: &str, format: &str, kind: MoverKind) -> (Home<'a>, [String; 3]) {
     let home = bed.home(name).await;
     let server = home.server();
@@ -232,15 +232,15 @@ async fn filled<'a>(bed: &'a Bed, name: &str, format: &str, kind: MoverKind) -> 
         assert_eq!(phase(&home.ended("Backup", backup).await), "Completed", "{}", home.log());
     }
     let repository = ask_for(&home, format).await;
-    becomes(&home, &repository, "Ready", "").await;
-    eventually("all records are closed", async || is_tidy(&home).await).await;
-    dismiss(server).await;
+    wait_for_phase(&home, &repository, "Ready", "").await;
+    eventually("all records are closed", async || has_no_open_operations(&home).await).await;
+    terminate_server(server).await;
     let mut made = Vec::new();
     for content in ["mine", "others", "nobodys"] {
         made.push(snapshot(&home, kind, content).await);
     }
-    write_down(&home.bucket, "b", &[(format, &made[0])]);
-    write_down(&home.bucket, "other", &[(format, &made[1])]);
+    record_snapshots(&home.bucket, "b", &[(format, &made[0])]);
+    record_snapshots(&home.bucket, "other", &[(format, &made[1])]);
     (home, made.try_into().unwrap())
 }
 
@@ -287,7 +287,7 @@ async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when
         }
         let (well, text) = plimsoll(&home, &["repo", "describe", &name]).await;
         assert!(well && text.contains("Snapshots:") && text.contains("Ready"), "{text}");
-        dismiss(server).await;
+        terminate_server(server).await;
     }
 }
 
@@ -296,7 +296,7 @@ async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &B
     let (home, [mine, others, nobodys]) = filled(bed, "home-orphans", "restic", MoverKind::BuiltIn).await;
     let old = old_snapshot(&home).await;
     let old_and_known = old_snapshot(&home).await;
-    write_down(&home.bucket, "b", &[("restic", &mine), ("restic", &old_and_known)]);
+    record_snapshots(&home.bucket, "b", &[("restic", &mine), ("restic", &old_and_known)]);
     let server = home.server();
     let name = "shop-default-restic";
     let (well, text) = plimsoll(&home, &["repo", "orphans", name, "--older-than", "720h"]).await;
@@ -311,32 +311,35 @@ async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &B
         let (well, text) = plimsoll(&home, removes).await;
         assert!(!well && text.contains("location default is read-only"), "{text}");
     }
-    assert_eq!(snapshots(&home, MoverKind::BuiltIn).await.len(), 5, "it is somebody else's to remove");
+    assert_eq!(snapshots(&home, MoverKind::BuiltIn).await.len(), 5, "another owner has to remove it");
     open_to("ReadWrite").await;
     let (well, text) = plimsoll(&home, &delete).await;
     assert!(well && text.contains("1 orphans deleted"), "{text}");
     let left = snapshots(&home, MoverKind::BuiltIn).await;
     assert!(!left.contains(&old), "{left:?}");
     assert!([&mine, &others, &nobodys, &old_and_known].into_iter().all(|kept| left.contains(kept)), "{left:?}");
-    dismiss(server).await;
+    terminate_server(server).await;
 }
 
-async fn locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_removed(bed: &Bed) {
+async fn locks_are_shown_with_their_holders_and_stale_ones_are_removed(bed: &Bed) {
     let home = bed.home("home-locks").await;
     let server = home.server();
     let name = ask_for(&home, "restic").await;
-    becomes(&home, &name, "Ready", "").await;
+    wait_for_phase(&home, &name, "Ready", "").await;
     let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let ours = LockHolder::current(None).unwrap().to_string();
     // No process has this number: the system gives out smaller ones.
-    let nobody = 0x7fff_fff0;
-    let gone = put_lock(&home, &ours, nobody).await;
+    let dead_process = 0x7fff_fff0;
+    let gone = put_lock(&home, &ours, dead_process).await;
     let foreign = put_lock(&home, "another-machine", 7).await;
     // Another cluster's, or a restic's: whether its process lives cannot be known here.
-    let namesake = put_lock(&home, &here, nobody).await;
+    let namesake = put_lock(&home, &here, dead_process).await;
     let (well, text) = plimsoll(&home, &["repo", "describe", &name]).await;
     assert!(well && text.contains("another-machine process 7") && text.contains("unknown"), "{text}");
-    assert!(!text.contains(&ours) && text.contains(&format!("{here} process {nobody}")), "a name for people: {text}");
+    assert!(
+        !text.contains(&ours) && text.contains(&format!("{here} process {dead_process}")),
+        "a readable name: {text}"
+    );
     // The leader may have looked by itself in between.
     assert_eq!(gone.exists(), text.contains("ours, gone"), "{text}");
     assert!(foreign.exists(), "looking removes no stranger's: {text}");
@@ -344,13 +347,13 @@ async fn locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_remo
     assert!(well, "{text}");
     assert!(!gone.exists() && foreign.exists(), "a stranger's lock has to grow old: {text}");
     assert!(namesake.exists(), "an equal name is a stranger's too: {text}");
-    dismiss(server).await;
+    terminate_server(server).await;
     // A leader looks by itself.
-    let gone = put_lock(&home, &ours, nobody).await;
+    let gone = put_lock(&home, &ours, dead_process).await;
     let server = home.server();
     eventually("the leader removes the lock of a process that is gone", async || !gone.exists()).await;
     assert!(foreign.exists() && namesake.exists());
-    dismiss(server).await;
+    terminate_server(server).await;
 }
 
 /// On the embedded cluster alone: nothing here depends on which cluster it is, and the points are many.
@@ -363,9 +366,9 @@ async fn a_server_killed_at_any_point_leaves_a_repository_that_opens() {
         let trace = bed.directory.path().join("trace-repository");
         let name = ask_for(&home, "restic").await;
         let server = home.server_with("1m", &[("PLIMSOLL_KILL_TRACE", trace.to_str().unwrap())]);
-        becomes(&home, &name, "Ready", "").await;
-        dismiss(server).await;
-        let all = every_point(&std::fs::read_to_string(trace).unwrap());
+        wait_for_phase(&home, &name, "Ready", "").await;
+        terminate_server(server).await;
+        let all = kill_points(&std::fs::read_to_string(trace).unwrap());
         all.into_iter().filter(|point| point.starts_with("repository.")).collect::<Vec<_>>()
     };
     for expected in ["repository.secret.before:1", "repository.ensure.after:1", "repository.status.before:1"] {
@@ -375,13 +378,13 @@ async fn a_server_killed_at_any_point_leaves_a_repository_that_opens() {
         .map(|point| async move {
             let home = bed.home(&name_of(&point)).await;
             let name = ask_for(&home, "restic").await;
-            let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", &point)]);
+            let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", &point)]);
             let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await;
             assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
-            let next = home.mortal_server(&[]);
-            becomes(&home, &name, "Ready", "").await;
+            let next = home.server_with_short_lease(&[]);
+            wait_for_phase(&home, &name, "Ready", "").await;
             assert!(snapshots(&home, MoverKind::BuiltIn).await.is_empty(), "killed at {point}");
-            dismiss_if_alive(next).await;
+            terminate_if_running(next).await;
         })
         .buffer_unordered(2)
         .collect::<Vec<()>>()
@@ -389,13 +392,13 @@ async fn a_server_killed_at_any_point_leaves_a_repository_that_opens() {
     for point in ["repository.forget.before:1", "repository.forget.after:1"] {
         let (home, [mine, others, _]) = filled(bed, &name_of(point), "restic", MoverKind::BuiltIn).await;
         ask_to_delete(&home, "b").await;
-        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]);
         let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await;
         assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
-        let next = home.mortal_server(&[]);
+        let next = home.server_with_short_lease(&[]);
         eventually("the backup is deleted", async || home.find("Backup", "b").await.is_none()).await;
         let left = snapshots(&home, MoverKind::BuiltIn).await;
         assert!(!left.contains(&mine) && left.contains(&others), "killed at {point}: {left:?}");
-        dismiss_if_alive(next).await;
+        terminate_if_running(next).await;
     }
 }

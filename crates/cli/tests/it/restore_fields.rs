@@ -3,7 +3,7 @@
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, eventually, holds, on_both_clusters, phase};
+use crate::bed::{Bed, Home, condition_status, eventually, on_both_clusters, phase};
 use crate::planted::{Planted, config_map, counts, create, objects, read, restore_log, restored_file};
 
 on_both_clusters! {
@@ -156,11 +156,7 @@ async fn what_a_selected_object_needs_is_restored_before_it_and_counted_once(bed
     let without = json!({ "backupName": "b", "includedNamespaces": [shop], "excludedResources": ["persistentvolumeclaims"],
         "labelSelector": { "matchLabels": { "app": "x" } }, "namespaceMapping": { shop.clone(): bed.ns("copy") } });
     let restore = restored(&home, "without", without).await;
-    assert_eq!(
-        counts(&restore),
-        [2, 2, 0, 0],
-        "what is left out by name is not restored because somebody asks: {restore:#}"
-    );
+    assert_eq!(counts(&restore), [2, 2, 0, 0], "an excluded resource is not restored on request: {restore:#}");
     let _ = objects(bed, "v1", "PersistentVolume", None).delete(&volume, &DeleteParams::default()).await;
 }
 
@@ -507,7 +503,8 @@ async fn a_good_end_is_told_by_conditions_and_by_events(bed: &Bed) {
     Planted::new().object("configmaps", &config_map(&bed.ns("shop"), "map", "1")).plant(&home, "b").await;
     let restore = restored(&home, "r", json!({ "backupName": "b" })).await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", restore_log(&home, "r"));
-    let told = |object: &Value| ["Complete", "Progressing", "Stalled"].map(|condition| holds(object, condition));
+    let told =
+        |object: &Value| ["Complete", "Progressing", "Stalled"].map(|condition| condition_status(object, condition));
     let good = [Some(true), Some(false), Some(false)];
     assert_eq!(told(&restore), good, "{restore:#}");
     let conditions = restore["status"]["conditions"].as_array().unwrap();

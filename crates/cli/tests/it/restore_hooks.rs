@@ -4,7 +4,7 @@ use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use plimsoll_testkit::{image, require};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, dismiss, eventually, phase};
+use crate::bed::{Bed, eventually, phase, terminate_server};
 use crate::planted::{Planted, counts, read, restore_log, restored_file};
 
 fn pod(namespace: &str, name: &str, annotations: &Value) -> Value {
@@ -115,10 +115,10 @@ async fn a_command_runs_at_most_once_whenever_the_server_dies() {
             .plant(&home, "b")
             .await;
         home.restore("r", json!({ "backupName": "b" })).await;
-        let mut first = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        let mut first = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]);
         let died = tokio::time::timeout(WAIT_TIMEOUT, first.wait()).await.unwrap().unwrap();
         assert!(!died.success());
-        let second = home.mortal_server(&[]);
+        let second = home.server_with_short_lease(&[]);
         let restore = home.ended("Restore", "r").await;
         assert_eq!(counts(&restore), [1, 1, 0, 0], "{point}: {restore:#}");
         let hooks = &restore["status"]["hookStatus"];
@@ -133,7 +133,7 @@ async fn a_command_runs_at_most_once_whenever_the_server_dies() {
             let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
             assert!(errors.contains("interrupted when its server ended"), "{point}: {errors}");
         }
-        dismiss(second).await;
+        terminate_server(second).await;
     }
     bed.clear().await;
 }

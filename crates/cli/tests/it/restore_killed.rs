@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, on_both_clusters, phase};
-use crate::killed::{essence, every_point, name_of, points_to_kill, run_killed, trace_of};
+use crate::killed::{essence, kill_points, name_of, points_to_kill, run_with_kill, trace_of};
 use crate::planted::{Planted, config_map, create, read};
 
 on_both_clusters! {
@@ -72,13 +72,13 @@ async fn a_restore_with_every_effect_killed_at_any_of_them_ends_as_an_undisturbe
     let (existing, fresh) = prepare(bed, "model").await;
     plant(&model, &existing, &fresh).await;
     model.restore("r", spec()).await;
-    let (undisturbed, _) = run_killed(&model, None, "Restore", "r").await;
+    let (undisturbed, _) = run_with_kill(&model, None, "Restore", "r").await;
     assert_eq!(phase(&undisturbed), "Completed", "{undisturbed:#}\n{}", model.log());
     let expected = left(bed, &existing, &fresh).await;
     assert_eq!(expected["changed"]["k"], "backed up", "{expected:#}");
     let trace = trace_of(&model, "Restore");
     let is_effect = |point: &String| EFFECTS.iter().any(|effect| point.starts_with(effect));
-    let all: Vec<String> = every_point(&trace).into_iter().filter(is_effect).collect();
+    let all: Vec<String> = kill_points(&trace).into_iter().filter(is_effect).collect();
     let met = EFFECTS.iter().filter(|effect| all.iter().any(|point| point.starts_with(*effect))).count();
     assert_eq!(met, EFFECTS.len(), "every effect is met: {all:?}");
     let points: Vec<String> = points_to_kill(bed, &trace).into_iter().filter(is_effect).collect();
@@ -91,7 +91,7 @@ async fn a_restore_with_every_effect_killed_at_any_of_them_ends_as_an_undisturbe
             let (existing, fresh) = prepare(bed, &name).await;
             plant(&home, &existing, &fresh).await;
             home.restore("r", spec()).await;
-            let (restore, died) = run_killed(&home, Some(&point), "Restore", "r").await;
+            let (restore, died) = run_with_kill(&home, Some(&point), "Restore", "r").await;
             assert_eq!(essence(&restore), essence(undisturbed), "killed at {point}\n{}", home.log());
             assert_eq!(left(bed, &existing, &fresh).await, *expected, "killed at {point}");
             died

@@ -20,7 +20,7 @@ async fn create(home: &Home<'_>, name: &str, spec: Value) {
 }
 
 /// Two hours ago: whatever runs hourly is due.
-fn long_ago() -> Value {
+fn two_hours_ago() -> Value {
     json!({ "status": { "lastBackup": format!("{:.0}", Timestamp::now() - SignedDuration::from_hours(2)) } })
 }
 
@@ -91,7 +91,7 @@ async fn a_paused_schedule_makes_nothing_and_one_that_is_told_to_skip_begins_lat
     let template = json!({ "includedNamespaces": [bed.ns("shop")] });
     for (name, extra) in [("paused", "paused"), ("later", "skipImmediately"), ("now", "none")] {
         create(&home, name, json!({ "schedule": "@every 1h", "template": template, extra: true })).await;
-        home.patch("Schedule", name, long_ago()).await;
+        home.patch("Schedule", name, two_hours_ago()).await;
     }
     home.patch("Schedule", "now", json!({ "spec": { "none": null } })).await;
     let _server = home.server();
@@ -114,10 +114,10 @@ async fn a_submission_killed_at_any_point_is_made_once(bed: &Bed) {
         let home = bed.home(&point.replace('.', "-")).await;
         let template = json!({ "includedNamespaces": [bed.ns("shop")] });
         create(&home, "s", json!({ "schedule": "@every 1h", "template": template })).await;
-        home.patch("Schedule", "s", long_ago()).await;
-        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        home.patch("Schedule", "s", two_hours_ago()).await;
+        let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]);
         tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
-        let _next = home.mortal_server(&[]);
+        let _next = home.server_with_short_lease(&[]);
         eventually(&format!("the backup has been made after {point}"), async || {
             let made = backups(&home, "s").await;
             let last = home.get("Schedule", "s").await["status"]["lastBackup"].as_str().unwrap().to_owned();

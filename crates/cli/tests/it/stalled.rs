@@ -1,10 +1,10 @@
-//! A transfer that hangs is named wherever anybody may look, with its true cause; and so is its going on.
+//! A stalled transfer is reported in every output with its cause, and so is its recovery.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::bed::{Bed, Home, dismiss, eventually, holds, phase};
+use crate::bed::{Bed, Home, condition_status, eventually, phase, terminate_server};
 use crate::dashboard::{address, overview, row};
 use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
 use crate::volumes_killed::movers_of;
@@ -14,16 +14,16 @@ const BYTES: usize = 192 << 20;
 const CAUSE: &str = "stopped by a signal";
 
 /// Processes that do nothing until this is dropped.
-struct Stopped(Vec<Pid>);
+struct StoppedMovers(Vec<Pid>);
 
-impl Stopped {
+impl StoppedMovers {
     fn movers_of(agent: &Child) -> Self {
         let all = movers_of(agent).into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         Self(all.filter(|pid| kill_process(*pid, Signal::STOP).is_ok()).collect())
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedMovers {
     fn drop(&mut self) {
         for pid in &self.0 {
             let _ = kill_process(*pid, Signal::CONT);
@@ -48,7 +48,7 @@ async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_
         phase(&found) == "InProgress" && !movers_of(&agent).is_empty()
     })
     .await;
-    let stopped = Stopped::movers_of(&agent);
+    let stopped = StoppedMovers::movers_of(&agent);
     assert!(!stopped.0.is_empty(), "it had ended before: {}", agent_log(&home));
 
     let mut backup = Value::Null;
@@ -59,12 +59,16 @@ async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_
     .await;
     let message = backup["status"]["plimsoll"]["stalled"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains(CAUSE), "{message}\n{}", agent_log(&home));
-    assert_eq!((holds(&backup, "Stalled"), holds(&backup, "Progressing")), (Some(true), Some(false)), "{backup:#}");
+    assert_eq!(
+        (condition_status(&backup, "Stalled"), condition_status(&backup, "Progressing")),
+        (Some(true), Some(false)),
+        "{backup:#}"
+    );
     let found = transfer(&home, "PodVolumeBackup", "data").await.unwrap();
     let own = found.pointer("/status/plimsoll/stalled/message").and_then(Value::as_str).unwrap_or_default();
     assert!(own.contains(CAUSE), "{found:#}");
     eventually("the Operation says so", async || {
-        holds(&home.get("Operation", "backup-b").await, "Stalled") == Some(true)
+        condition_status(&home.get("Operation", "backup-b").await, "Stalled") == Some(true)
     })
     .await;
     eventually("an Event says so", async || told(&home, "Stalled").await).await;
@@ -90,10 +94,14 @@ async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_
     drop(stopped);
     let ended = home.ended("Backup", "b").await;
     assert_eq!(phase(&ended), "Completed", "{}\n{}", home.log(), agent_log(&home));
-    assert_eq!((holds(&ended, "Stalled"), holds(&ended, "Complete")), (Some(false), Some(true)), "{ended:#}");
+    assert_eq!(
+        (condition_status(&ended, "Stalled"), condition_status(&ended, "Complete")),
+        (Some(false), Some(true)),
+        "{ended:#}"
+    );
     eventually("everything was told", async || {
         told(&home, "Started").await && told(&home, "Succeeded").await && told(&home, "Recovered").await
     })
     .await;
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }

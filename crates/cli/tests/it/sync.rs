@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, eventually, on_both_clusters, phase};
+use crate::bed::{Bed, Home, eventually, on_both_clusters, phase, terminate_server};
 
 on_both_clusters! {
     a_backup_of_another_cluster_is_synced_and_can_be_restored,
@@ -48,8 +48,8 @@ async fn origin<'a>(bed: &'a Bed, name: &str) -> Home<'a> {
     let server = home.server();
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", home.log());
-    eventually("its record is closed", async || crate::killed::is_tidy(&home).await).await;
-    dismiss(server).await;
+    eventually("its record is closed", async || crate::killed::has_no_open_operations(&home).await).await;
+    terminate_server(server).await;
     home
 }
 
@@ -117,7 +117,7 @@ async fn what_is_not_an_ended_backup_is_left_alone_and_named(bed: &Bed) {
     assert!(here.events("BackupStorageLocation", "default").await.contains(&"SyncWarning".to_owned()));
     let names: Vec<_> = here.list("Backup").await.into_iter().map(|backup| backup.metadata.name.unwrap()).collect();
     assert_eq!(names, ["good"]);
-    assert!(here.list("PodVolumeBackup").await.is_empty(), "a transfer that somebody would run is not synced");
+    assert!(here.list("PodVolumeBackup").await.is_empty(), "a transfer that an agent would run is not synced");
     assert_eq!(phase(&here.get("BackupStorageLocation", "default").await), "Available");
 }
 
@@ -159,7 +159,7 @@ async fn an_expired_backup_is_collected_where_its_location_allows_that(bed: &Bed
     })
     .await;
     assert!(home.list("DeleteBackupRequest").await.is_empty());
-    dismiss(server).await;
+    terminate_server(server).await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "accessMode": "ReadWrite" } })).await;
     let _server = home.server();
     eventually("it is deleted", async || home.find("Backup", "b").await.is_none()).await;
@@ -175,9 +175,9 @@ async fn a_sync_killed_at_any_point_goes_on(bed: &Bed) {
         plant(&there, &here, "b", |_| {});
         pod_volume_backups(&here.bucket.join("backups/b"), "Completed");
         sync_often(&here).await;
-        let mut server = here.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        let mut server = here.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]);
         tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
-        let _next = here.mortal_server(&[]);
+        let _next = here.server_with_short_lease(&[]);
         eventually(&format!("the sync is complete after {point}"), async || {
             let backup = here.find("Backup", "b").await;
             let complete = |backup: Value| backup["metadata"]["annotations"]["plimsoll.dev/syncing"].is_null();
@@ -193,9 +193,9 @@ async fn a_collection_killed_at_any_point_goes_on(bed: &Bed) {
     for point in ["garbage.request.before", "garbage.request.after"] {
         let home = origin(bed, &point.replace('.', "-")).await;
         home.patch("Backup", "b", json!({ "status": { "expiration": past } })).await;
-        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", point)]);
         tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
-        let _next = home.mortal_server(&[]);
+        let _next = home.server_with_short_lease(&[]);
         eventually(&format!("it is deleted after {point}"), async || {
             home.find("Backup", "b").await.is_none() && home.list("DeleteBackupRequest").await.is_empty()
         })

@@ -45,7 +45,7 @@ impl Terminal {
     }
 
     /// Waits until the screen shows this; returns it.
-    pub async fn shows(&self, text: &str) -> String {
+    pub async fn wait_for(&self, text: &str) -> String {
         for _ in 0..3600 {
             let screen = self.screen();
             if screen.contains(text) {
@@ -80,21 +80,21 @@ async fn top_is_driven_by_keys_survives_resizing_and_gives_the_terminal_back() {
     // After it ends, the shell says whether the terminal reads lines again, as before.
     let line = format!("{top}; echo ended with $?; stty -a | grep -o -- '.icanon'; sleep 600");
     let terminal = Terminal::run("keys", &line, (100, 24));
-    let screen = terminal.shows("backup/first").await;
+    let screen = terminal.wait_for("backup/first").await;
     assert!(screen.starts_with("plimsoll top") && screen.contains("backup/second"), "{screen}");
     terminal.press(&["Enter"]);
-    terminal.shows("─ backup/").await;
+    terminal.wait_for("─ backup/").await;
     terminal.press(&["?"]);
-    terminal.shows("asks first").await;
+    terminal.wait_for("asks first").await;
     terminal.tmux(&["resize-window", "-x", "50", "-y", "12"]);
     terminal.press(&["Escape"]);
-    let small = terminal.shows("backup/second").await;
+    let small = terminal.wait_for("backup/second").await;
     assert!(small.lines().all(|line| line.chars().count() <= 50), "{small}");
     terminal.press(&["/", "s", "e", "c", "Enter"]);
-    terminal.shows("filter: sec").await;
+    terminal.wait_for("filter: sec").await;
     assert!(!terminal.screen().contains("backup/first"));
     terminal.press(&["C-c"]);
-    let after = terminal.shows("icanon").await;
+    let after = terminal.wait_for("icanon").await;
     assert!(after.contains("ended with 0") && !after.contains("-icanon") && !after.contains("plimsoll top"), "{after}");
 }
 
@@ -115,10 +115,10 @@ async fn top_gives_the_terminal_back_when_it_is_asked_to_end() {
         note.display()
     );
     let terminal = Terminal::run("term", &line, (80, 24));
-    terminal.shows("There are no backups").await;
+    terminal.wait_for("There are no backups").await;
     let id = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), rustix::process::Signal::TERM).unwrap();
-    let after = terminal.shows("icanon").await;
+    let after = terminal.wait_for("icanon").await;
     assert!(after.contains("ended with 0") && !after.contains("-icanon"), "{after}");
 }
 
@@ -159,23 +159,23 @@ async fn top_cancels_the_chosen_operation_and_only_after_a_yes() {
         home.namespace
     );
     let terminal = Terminal::run("cancel", &line, (120, 30));
-    terminal.shows("backup/first").await;
-    terminal.shows("backup/second").await;
-    // By name: their order by urgency is nobody's business here.
+    terminal.wait_for("backup/first").await;
+    terminal.wait_for("backup/second").await;
+    // By name: their order by urgency is not tested here.
     terminal.press(&["s", "s"]);
-    terminal.shows("sorted by name").await;
+    terminal.wait_for("sorted by name").await;
     terminal.press(&["G", "c"]);
-    terminal.shows("Cancel backup/second?").await;
+    terminal.wait_for("Cancel backup/second?").await;
     assert_eq!(cancelled("second").await, Value::Null, "it only asks");
     terminal.press(&["n"]);
     eventually("the question is gone", async || !terminal.screen().contains("Cancel backup/second?")).await;
     assert_eq!(cancelled("second").await, Value::Null, "no is no");
     terminal.press(&["c"]);
-    terminal.shows("Cancel backup/second?").await;
+    terminal.wait_for("Cancel backup/second?").await;
     terminal.press(&["y"]);
-    terminal.shows("backup/second: cancellation requested").await;
+    terminal.wait_for("backup/second: cancellation requested").await;
     assert_eq!(cancelled("second").await, json!(true));
-    assert_eq!(cancelled("first").await, Value::Null, "nobody asked for that");
+    assert_eq!(cancelled("first").await, Value::Null, "it was not requested");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,18 +197,18 @@ async fn a_tree_is_drawn_in_the_height_of_the_terminal_and_survives_resizing() {
         let twice = tasks.windows(2).any(|pair| pair[0].get(..20) == pair[1].get(..20));
         roots == 1 && !tasks.is_empty() && !twice && screen.lines().all(|line| line.chars().count() <= width)
     };
-    terminal.shows("task-00").await;
+    terminal.wait_for("task-00").await;
     assert!(is_whole(&terminal.screen(), 100), "{}", terminal.screen());
     for (width, height) in [(60_u16, 8_u16), (140, 30), (50, 20)] {
         terminal.tmux(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]);
         eventually("the tree is drawn anew", async || is_whole(&terminal.screen(), usize::from(width))).await;
     }
     home.patch("Backup", "nightly", json!({ "status": { "phase": "Completed" } })).await;
-    terminal.shows("ended with 0").await;
+    terminal.wait_for("ended with 0").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_still_is_red_with_its_cause_in_watch_and_in_top_and_what_goes_on_is_not() {
+async fn stalls_are_red_with_their_cause_in_watch_and_top() {
     const RED: &str = "\u{1b}[31m";
     require!(cache::system_program("tmux"));
     let bed = Bed::local().await;
@@ -231,14 +231,14 @@ async fn what_stands_still_is_red_with_its_cause_in_watch_and_in_top_and_what_go
         )
     };
     let watch = Terminal::run("red-watch", &run("watch backup/nightly"), (140, 20));
-    watch.shows("the disk does not answer").await;
+    watch.wait_for("the disk does not answer").await;
     let (stuck, moving) = (watch.coloured("task-01"), watch.coloured("task-00"));
     assert!(stuck.contains(&format!("{RED}!")), "the mark: {stuck:?}");
     let cause = stuck.find("the disk does not answer").unwrap_or_else(|| panic!("{stuck:?}"));
     assert!(stuck[..cause].rfind(RED) > stuck[..cause].rfind("\u{1b}[0m"), "the cause: {stuck:?}");
     assert!(!moving.is_empty() && !moving.contains(RED), "{moving:?}");
     let top = Terminal::run("red-top", &run("top"), (140, 20));
-    top.shows("STUCK").await;
+    top.wait_for("STUCK").await;
     let listed = top.coloured("STUCK");
     assert!(listed.contains("\u{1b}[31m") || listed.contains(";31m"), "{listed:?}");
 }
@@ -247,7 +247,7 @@ async fn what_stands_still_is_red_with_its_cause_in_watch_and_in_top_and_what_go
 async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_pipe() {
     require!(cache::system_program("tmux"));
     let bed = Bed::local().await;
-    let home = bed.home("nobody").await;
+    let home = bed.home("no-server").await;
     let note = bed.directory.path().join("plain");
     let create = |name: &str| {
         format!(
@@ -257,11 +257,11 @@ async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_
             home.namespace
         )
     };
-    // No server: nobody takes it up.
+    // No server: it is not started.
     let line = format!("{} > {} 2>&1 & {}; sleep 600", create("piped"), note.display(), create("drawn"));
     let terminal = Terminal::run("wait", &line, (120, 20));
-    terminal.shows("neither Plimsoll nor Velero").await;
-    let screen = terminal.shows("get deployments -A").await;
+    terminal.wait_for("neither Plimsoll nor Velero").await;
+    let screen = terminal.wait_for("get deployments -A").await;
     assert!(screen.contains("backup drawn") && screen.contains("why") && screen.contains("next"), "{screen}");
     terminal.tmux(&["resize-window", "-x", "70", "-y", "10"]);
     eventually("it is drawn anew, once", async || {
@@ -302,7 +302,7 @@ async fn top_shows_the_log_of_one_of_ours_that_has_ended() {
         home.namespace
     );
     let terminal = Terminal::run("log", &line, (200, 30));
-    terminal.shows("backup/done").await;
+    terminal.wait_for("backup/done").await;
     terminal.press(&["l"]);
-    terminal.shows(&last.chars().take(60).collect::<String>()).await;
+    terminal.wait_for(&last.chars().take(60).collect::<String>()).await;
 }

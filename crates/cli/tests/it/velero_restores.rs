@@ -87,7 +87,7 @@ async fn contents(bed: &Bed, namespace: &str) -> BTreeMap<String, Value> {
     all
 }
 
-/// The finalizer belongs to nobody: it is there to be backed up and restored, not to hold the namespace.
+/// No controller handles the finalizer: it is only backed up and restored.
 async fn release_and_delete(bed: &Bed, name: &str, namespace: &str) {
     let release = kube::api::Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     let _ = api(bed, namespace, KINDS[3]).patch("web", &kube::api::PatchParams::default(), &release).await;

@@ -4,7 +4,7 @@ use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::peers::s3::SECRET_KEY;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::bed::{Bed, Home, eventually, phase, terminate_server};
 use crate::planted::restored_file;
 use crate::pod_volumes::{Application, agent, agent_log, server, transfer, unpacked};
 
@@ -31,7 +31,7 @@ async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str)
     check_restore(home, application, &restore).await;
     eventually("the pod runs with its data", async || application.is_running().await).await;
     assert_eq!(application.files().await, before, "{mover}");
-    dismiss(agent).await;
+    terminate_server(agent).await;
     check_logs(home, mover).await;
 }
 
@@ -95,7 +95,7 @@ async fn check_logs(home: &Home<'_>, mover: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_file_of_a_volume_comes_back_as_it_was_whoever_moves_it() {
+async fn every_mover_restores_every_file_of_a_volume() {
     let bed = Bed::local_with_pods().await;
     let store = S3Server::start("127.0.0.1").unwrap();
     let first = async {
@@ -155,7 +155,7 @@ async fn policies_and_annotations_say_which_volumes_are_backed_up() {
     home.backup("all", all).await;
     assert_eq!(phase(&home.ended("Backup", "all").await), "Completed", "{}", home.messages("all", "errors"));
     assert_eq!(volumes_of(&home, "all").await, ["data"]);
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,7 +193,7 @@ async fn a_pod_that_was_restored_once_waits_for_nothing_where_no_data_is_restore
         let named = unpacked(&home, &format!("restores/{backup}/restore-{backup}-results.gz")).to_string();
         assert_eq!(named.contains("restorePVs is false"), backup == "full", "{named}");
     }
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,7 +219,7 @@ async fn a_restore_that_leaves_claims_out_writes_nothing_into_those_that_are_the
     let results = unpacked(&home, "restores/r/restore-r-results.gz").to_string();
     let expected = format!("the files of volume {}/writer/data are not restored", application.namespace);
     assert!(results.contains(&expected) && results.contains("leaves persistentvolumeclaims out"), "{results}");
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,7 +252,7 @@ async fn a_config_map_says_what_the_container_that_waits_is_like_and_what_it_say
         "limits": { "cpu": "200m", "memory": "128Mi" } })
     );
     assert_eq!(waits["securityContext"], json!({ "runAsUser": 0, "readOnlyRootFilesystem": true }));
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,11 +275,11 @@ async fn an_empty_volume_comes_back_empty_without_a_warning() {
     for pod in ["void", "writer"] {
         eventually("the pod runs", async || application.runs(pod).await).await;
     }
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 /// A home that knows the bucket of another one as `name`, beside a location of its own.
-async fn neighbour<'a>(bed: &'a Bed, of: &Home<'_>, name: &str) -> Home<'a> {
+async fn home_with_bucket_of<'a>(bed: &'a Bed, of: &Home<'_>, name: &str) -> Home<'a> {
     let home = bed.home(&format!("beside-{}", of.namespace)).await;
     let bucket = of.bucket.display().to_string();
     home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": name },
@@ -293,7 +293,7 @@ async fn neighbour<'a>(bed: &'a Bed, of: &Home<'_>, name: &str) -> Home<'a> {
 async fn a_volume_comes_back_in_a_cluster_that_knows_its_bucket_by_another_name() {
     let bed = Bed::local_with_pods().await;
     let (there, application) = (bed.home("there").await, Application::start(&bed, "shop", 100_000).await);
-    let here = neighbour(&bed, &there, "cluster-a").await;
+    let here = home_with_bucket_of(&bed, &there, "cluster-a").await;
     for home in [&there, &here] {
         home.create_secret("velero-repo-credentials", "repository-password", "shared").await;
     }
@@ -303,8 +303,8 @@ async fn a_volume_comes_back_in_a_cluster_that_knows_its_bucket_by_another_name(
     let backup = there.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{}\n{}", there.messages("b", "errors"), agent_log(&there));
     assert_eq!(backup["spec"]["storageLocation"], "default");
-    dismiss(first).await;
-    dismiss(first_agent).await;
+    terminate_server(first).await;
+    terminate_server(first_agent).await;
     application.lose().await;
 
     let (_server, agent) = (server(&here, "built-in", &[]), agent(&here, &[], &[]));
@@ -319,11 +319,11 @@ async fn a_volume_comes_back_in_a_cluster_that_knows_its_bucket_by_another_name(
     let repositories: Vec<_> = here.list("BackupRepository").await.into_iter().map(|one| one.metadata.name).collect();
     assert_eq!(repositories, [Some("shop-cluster-a-restic".to_owned())]);
     assert!(!here.bucket.join("restic").exists(), "nothing is made in its own bucket");
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 /// Writes into the files of a backup that the backup of a volume failed.
-fn fail_afterwards(home: &Home<'_>, backup: &str, volume: &str, message: &str) {
+fn mark_volume_failed(home: &Home<'_>, backup: &str, volume: &str, message: &str) {
     let path = format!("backups/{backup}/{backup}-podvolumebackups.json.gz");
     let mut all = unpacked(home, &path);
     let one = all.as_array_mut().unwrap().iter_mut().find(|one| one["spec"]["volume"] == volume).unwrap();
@@ -340,7 +340,7 @@ async fn a_volume_without_a_claim_whose_backup_failed_is_an_error_of_the_restore
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
-    fail_afterwards(&home, "b", "scratch", "RepositoryFull: failed to write to repository");
+    mark_volume_failed(&home, "b", "scratch", "RepositoryFull: failed to write to repository");
     application.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "r").await;
@@ -351,7 +351,7 @@ async fn a_volume_without_a_claim_whose_backup_failed_is_an_error_of_the_restore
     assert!(errors.contains(words) && restore["status"]["errors"] == 1, "{errors}\n{restore:#}");
     eventually("the pod runs with what there is", async || application.is_running().await).await;
     assert!(application.directory("data").await.unwrap().join("done").exists());
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -373,5 +373,5 @@ async fn a_repository_whose_name_another_one_has_gets_a_name_of_its_own() {
     let own: Vec<Value> = all.filter(|one| one["spec"]["volumeNamespace"] == application.namespace.as_str()).collect();
     assert_eq!(own.len(), 1, "{own:#?}");
     assert!(own[0]["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(&format!("{taken}-"))), "{own:#?}");
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, PostParams};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::json;
 
-use crate::bed::{Bed, dismiss, eventually, phase};
+use crate::bed::{Bed, eventually, phase, terminate_server};
 use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
 
 /// Starts what Velero calls its node agents, and waits until one of them is ready.
@@ -21,7 +21,7 @@ async fn start_node_agents(api: &Api<DaemonSet>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_beside_veleros_node_agents_looks_on_and_works_once_they_are_gone() {
+async fn an_agent_beside_veleros_node_agents_observes_and_works_once_they_are_gone() {
     let bed = Bed::local_with_pods().await;
     let (application, home) = (Application::start(&bed, "shop", 100_000).await, bed.home("home").await);
     let node_agents: Api<DaemonSet> = Api::namespaced(bed.client.clone(), &home.namespace);
@@ -64,5 +64,5 @@ async fn a_claim_that_a_finished_pod_shares_with_a_running_one_is_backed_up_by_w
     assert_eq!((&found["spec"]["pod"]["name"], phase(&found)), (&json!("writer"), "Completed"), "{found:#}");
     let warnings = home.messages("b", "warnings");
     assert!(!warnings.contains("not Running"), "everything it has is backed up: {warnings}");
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use crate::bed::{Bed, Home, dismiss, phase, plimsoll};
-use crate::cli_verbs::said;
+use crate::bed::{Bed, Home, phase, plimsoll, terminate_server};
+use crate::cli_verbs::run_ok;
 use crate::pod_volumes::{Application, agent, agent_log, server};
 use crate::volumes::volumes_of;
 
 /// The lines of a plan, by the pod and the volume that they are about.
 async fn planned(home: &Home<'_>, application: &Application<'_>, more: &[&str]) -> impl Fn(&str) -> String + use<> {
     let plan = ["backup", "create", "x", "--dry-run", "--include-namespaces", &application.namespace];
-    let text = said(home, &[&plan[..], more].concat()).await;
+    let text = run_ok(home, &[&plan[..], more].concat()).await;
     let namespace = application.namespace.clone();
     move |volume: &str| {
         let line = text.lines().find(|line| line.starts_with(&format!("{namespace}/{volume} ")));
@@ -43,8 +43,8 @@ async fn a_backup_that_does_not_say_has_all_volumes_where_the_server_does_and_th
         silent("writer/data")
     );
     assert_eq!(planned(&home, &application, &["--default-volumes-to-fs-backup=false"]).await("writer/data"), "");
-    dismiss(agent).await;
-    dismiss(server).await;
+    terminate_server(agent).await;
+    terminate_server(server).await;
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn where_claims_are_left_out_of_a_backup_their_files_are_too_and_the_plan_
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
     assert_eq!(volumes_of(&home, "b").await, ["scratch"]);
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,5 +99,5 @@ async fn a_volume_that_no_container_mounts_is_a_warning_that_names_it_and_no_tra
     assert_eq!(backup["status"]["warnings"], 1, "{warnings}");
     let line = format!("the files of volume {}/half/unused are not backed up: {why}", application.namespace);
     assert!(warnings.contains(&line), "{warnings}");
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }

@@ -13,7 +13,7 @@ use plimsoll_testkit::{Proxy, Stopwatch, cache, require};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
+use crate::bed::{Bed, Home, eventually, is_ended, phase, terminate_server};
 use crate::planted::restored_file;
 use crate::pod_volumes::{
     Application, agent, agent_log, agent_on_a_small_disk, agent_through, path, server, transfer, unpacked,
@@ -26,7 +26,7 @@ fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A backup whose volumes all fail for one reason, which stands everywhere a user may look.
+/// A backup whose volumes all fail with one reason, which every output shows.
 async fn fails(home: &Home<'_>, application: &Application<'_>, name: &str, reason: &str) {
     home.backup(name, json!({ "includedNamespaces": [application.namespace] })).await;
     let backup = home.ended("Backup", name).await;
@@ -49,7 +49,7 @@ async fn a_missing_agent_a_missing_program_and_a_wrong_password_are_named() {
 
     let lost = agent(&home, &["--kopia", "/nowhere/kopia"], &[]);
     fails(&home, &application, "lost", "MoverProgramMissing").await;
-    dismiss(lost).await;
+    terminate_server(lost).await;
 
     let found = agent(&home, &[], &[]);
     home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;
@@ -58,7 +58,7 @@ async fn a_missing_agent_a_missing_program_and_a_wrong_password_are_named() {
     let wrong = json!({ "stringData": { "repository-password": "wrong" } });
     home.patch("Secret", "velero-repo-credentials", wrong).await;
     fails(&home, &application, "locked-out", "wrong password in the Secret").await;
-    dismiss(found).await;
+    terminate_server(found).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,10 +85,10 @@ async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
     let failed = transfer(&home, "PodVolumeBackup", "data").await.unwrap();
     assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}");
     kill_process(process, Signal::CONT).unwrap();
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
-/// A Backup or Restore that says itself how long its volumes may take.
+/// A Backup or Restore with its own timeout for volumes.
 async fn timed(home: &Home<'_>, kind: &str, name: &str, timeout: &str, spec: Value) -> Value {
     let metadata = json!({ "name": name, "annotations": { "velero.io/pod-volume-timeout": timeout } });
     home.create(json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": metadata, "spec": spec }))
@@ -125,7 +125,7 @@ async fn a_backup_and_a_restore_say_themselves_how_long_a_volume_may_take() {
     assert_eq!(phase(&restore), "PartiallyFailed", "{errors}");
     assert!(errors.contains("writer/data: TimedOut"), "{errors}");
     kill_process(process, Signal::CONT).unwrap();
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,14 +212,14 @@ async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
     let phases: Vec<String> = of_second().await.iter().map(|one| phase(one).to_owned()).collect();
     assert!(phases.iter().all(|phase| phase == "Canceled" || phase == "Completed"), "{phases:?}");
     assert!(phases.contains(&"Canceled".to_owned()), "{phases:?}");
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does_not_end_well() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 100_000).await;
-    // One that is not there, and one that runs for a moment, in which its data begins to come.
+    // One program that does not exist, and one that runs only for a moment while its data begins to arrive.
     for (home, program) in [("missing", "/nowhere/plimsoll"), ("crashing", "/bin/false")] {
         let home = bed.home(home).await;
         let arguments =
@@ -244,8 +244,8 @@ async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does
         let failed = transfer(&home, "PodVolumeRestore", "data").await.unwrap();
         assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}");
         assert!(program != "/nowhere/plimsoll" || message(&failed).contains("no such file"), "{failed:#}");
-        dismiss(agent).await;
-        dismiss(server).await;
+        terminate_server(agent).await;
+        terminate_server(server).await;
     }
 }
 
@@ -265,7 +265,7 @@ fn server_with_helper(home: &Home<'_>, mover: &str, program: &str, timeout: &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_is_killed_while_it_takes_its_marks_away_is_told_again() {
+async fn a_container_killed_while_it_removes_its_markers_is_notified_again() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let before = application.files().await;
@@ -289,7 +289,7 @@ async fn a_container_that_is_killed_while_it_takes_its_marks_away_is_told_again(
     assert_eq!(pod["status"]["initContainerStatuses"][0]["restartCount"], 1, "{pod:#}");
     eventually("the pod runs with its data", async || application.is_running().await).await;
     assert_eq!(application.files().await, before);
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -316,7 +316,7 @@ async fn a_pod_that_has_its_data_and_does_not_go_on_is_named_and_its_restore_doe
         let done = transfer(&home, "PodVolumeRestore", volume).await.unwrap();
         assert_eq!(phase(&done), "Completed", "{done:#}");
     }
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -324,7 +324,7 @@ async fn a_container_that_may_not_look_into_its_volume_says_so_and_its_restore_n
     use std::os::unix::fs::{PermissionsExt, chown};
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
-    // As databases have it: their user's, and nobody else's. Without capabilities even root is somebody else.
+    // As for databases: readable by their user only. Without capabilities root cannot read it either.
     let data = application.directory("data").await.unwrap();
     chown(&data, Some(999), Some(999)).unwrap();
     std::fs::set_permissions(&data, PermissionsExt::from_mode(0o700)).unwrap();
@@ -342,7 +342,7 @@ async fn a_container_that_may_not_look_into_its_volume_says_so_and_its_restore_n
     let words = "restore-wait cannot look into /restores/data: Permission denied (os error 13): it belongs to user 999 and group 999 \
         with mode 0700, and this is user 0 and group 0";
     assert!(errors.contains(words), "{errors}\n{}\n{}", home.log(), agent_log(&home));
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -369,11 +369,17 @@ async fn an_api_server_that_fails_for_a_moment_costs_no_transfer() {
     for (fault, what) in faults.iter().zip(broken) {
         assert_eq!(fault.hits(), 1, "{what}");
     }
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
-/// A volume that is backed up once more, by no server.
-async fn hand_over(home: &Home<'_>, application: &Application<'_>, name: &str, mover: &str, more: Value) {
+/// Creates a PodVolumeBackup without a server.
+async fn create_pod_volume_backup(
+    home: &Home<'_>,
+    application: &Application<'_>,
+    name: &str,
+    mover: &str,
+    more: Value,
+) {
     let mut annotations = more;
     annotations["plimsoll.dev/mover"] = json!(mover);
     let pod = application.pod().await.unwrap();
@@ -386,12 +392,12 @@ async fn hand_over(home: &Home<'_>, application: &Application<'_>, name: &str, m
     home.create(backup).await.unwrap();
 }
 
-async fn fails_alone(home: &Home<'_>, name: &str, words: &str) {
+async fn assert_transfer_fails(home: &Home<'_>, name: &str, words: &str) {
     let failed = home.ended("PodVolumeBackup", name).await;
     assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}\n{}", agent_log(home));
 }
 
-/// What stands in the way is named while it lasts, and does not matter once it is gone.
+/// Waits until the status names the obstacle, while the transfer is not ended.
 async fn waits(home: &Home<'_>, name: &str, words: &str) {
     let mut seen = Value::Null;
     eventually(&format!("{name} says {words}"), async || {
@@ -402,12 +408,12 @@ async fn waits(home: &Home<'_>, name: &str, words: &str) {
     .await;
 }
 
-async fn goes_on(home: &Home<'_>, name: &str) {
+async fn assert_transfer_completes(home: &Home<'_>, name: &str) {
     let ended = home.ended("PodVolumeBackup", name).await;
     assert_eq!(phase(&ended), "Completed", "{ended:#}\n{}", agent_log(home));
 }
 
-/// The lock of somebody who prunes, from beside the repository.
+/// The lock of another process that prunes the repository.
 async fn lock(bucket: &Path, prefix: String, password: &'static str) -> Lock {
     let (store, runtime) = (Store::directory(bucket, &prefix).unwrap(), tokio::runtime::Handle::current());
     let take = move || {
@@ -428,44 +434,49 @@ async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
     home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;
     let good = home.ended("Backup", "good").await;
     assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("good", "errors"), agent_log(&home));
-    dismiss(server).await;
+    terminate_server(server).await;
 
-    hand_over(&home, &application, "lost", "restic", json!({})).await;
-    fails_alone(&home, "lost", "MoverProgramMissing: program restic not found: /nowhere/restic does not exist").await;
+    create_pod_volume_backup(&home, &application, "lost", "restic", json!({})).await;
+    assert_transfer_fails(
+        &home,
+        "lost",
+        "MoverProgramMissing: program restic not found: /nowhere/restic does not exist",
+    )
+    .await;
 
     let held = lock(&home.bucket, format!("restic/{}", application.namespace), "right").await;
-    hand_over(&home, &application, "locked", "built-in", json!({})).await;
+    create_pod_volume_backup(&home, &application, "locked", "built-in", json!({})).await;
     waits(&home, "locked", "trying again: RepositoryLocked: repository").await;
     // However often it had to wait, also for an agent before this one: that is no try.
     let waited = json!({ "plimsoll.dev/attempts": "40", "plimsoll.dev/locked-attempts": "39" });
-    hand_over(&home, &application, "locked-for-long", "built-in", waited).await;
+    create_pod_volume_backup(&home, &application, "locked-for-long", "built-in", waited).await;
     waits(&home, "locked-for-long", "trying again: RepositoryLocked: repository").await;
     eventually("both waits are counted apart", async || {
         let seen = home.get("PodVolumeBackup", "locked-for-long").await["metadata"]["annotations"].clone();
         seen["plimsoll.dev/attempts"] == "42" && seen["plimsoll.dev/locked-attempts"] == "41"
     })
     .await;
-    hand_over(&home, &application, "locked-and-unwanted", "built-in", json!({})).await;
+    create_pod_volume_backup(&home, &application, "locked-and-unwanted", "built-in", json!({})).await;
     waits(&home, "locked-and-unwanted", "trying again: RepositoryLocked: repository").await;
     home.patch("PodVolumeBackup", "locked-and-unwanted", json!({ "spec": { "cancel": true } })).await;
     let unwanted = home.ended("PodVolumeBackup", "locked-and-unwanted").await;
     assert_eq!(phase(&unwanted), "Canceled", "{unwanted:#}");
     tokio::task::spawn_blocking(move || drop(held)).await.unwrap();
-    goes_on(&home, "locked").await;
-    goes_on(&home, "locked-for-long").await;
+    assert_transfer_completes(&home, "locked").await;
+    assert_transfer_completes(&home, "locked-for-long").await;
 
     home.patch("Secret", "velero-repo-credentials", json!({ "stringData": { "repository-password": "wrong" } })).await;
-    hand_over(&home, &application, "locked-out", "built-in", json!({})).await;
-    fails_alone(&home, "locked-out", "WrongRepositoryPassword: failed to open repository").await;
+    create_pod_volume_backup(&home, &application, "locked-out", "built-in", json!({})).await;
+    assert_transfer_fails(&home, "locked-out", "WrongRepositoryPassword: failed to open repository").await;
     home.patch("Secret", "velero-repo-credentials", json!({ "stringData": { "repository-password": "right" } })).await;
-    dismiss(agent_in_order).await;
+    terminate_server(agent_in_order).await;
 
     let noise = std::process::Command::new("head").args(["-c", "64M", "/dev/urandom"]).output().unwrap().stdout;
     std::fs::write(application.directory("data").await.unwrap().join("much"), noise).unwrap();
     let crowded = agent_on_a_small_disk(&home, &home.bucket, "24m");
-    hand_over(&home, &application, "full", "built-in", json!({})).await;
-    fails_alone(&home, "full", "RepositoryFull: failed to write to repository").await;
-    dismiss(crowded).await;
+    create_pod_volume_backup(&home, &application, "full", "built-in", json!({})).await;
+    assert_transfer_fails(&home, "full", "RepositoryFull: failed to write to repository").await;
+    terminate_server(crowded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -480,12 +491,12 @@ async fn a_dead_store_stands_in_the_transfers_own_status_until_it_is_back() {
     home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;
     let good = home.ended("Backup", "good").await;
     assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("good", "errors"), agent_log(&home));
-    dismiss(server).await;
+    terminate_server(server).await;
 
     proxy.close();
-    hand_over(&home, &application, "dead", "built-in", json!({})).await;
+    create_pod_volume_backup(&home, &application, "dead", "built-in", json!({})).await;
     waits(&home, "dead", "trying again: RepositoryUnreachable: repository").await;
     proxy.open();
-    goes_on(&home, "dead").await;
-    dismiss(agent).await;
+    assert_transfer_completes(&home, "dead").await;
+    terminate_server(agent).await;
 }

@@ -1,4 +1,4 @@
-//! Transfers that somebody deletes while nobody watches: their backup ends all the same, and says so.
+//! Transfers that are deleted while the server does not watch: their backup still ends and reports it.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn begin(home: &Home<'_>, application: &Application<'_>) {
 }
 
 /// Waits until the server has seen both of them.
-async fn are_seen(home: &Home<'_>) {
+async fn wait_until_observed(home: &Home<'_>) {
     eventually("the server has seen both transfers", async || {
         let operations = home.list("Operation").await;
         let shown = operations.iter().map(|operation| operation.data["status"].to_string()).collect::<String>();
@@ -47,8 +47,8 @@ async fn delete_transfers(home: &Home<'_>) {
     }
 }
 
-/// Changes so much that nobody can be told what was changed before.
-async fn forget_the_past(home: &Home<'_>) {
+/// Makes so many changes that earlier ones are no longer in the watch history.
+async fn exceed_watch_history(home: &Home<'_>) {
     let map = |text: &str| json!({ "data": { "much": text.repeat(450_000) } });
     home.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "large" } })).await.unwrap();
     for number in 0..24 {
@@ -56,7 +56,7 @@ async fn forget_the_past(home: &Home<'_>) {
     }
 }
 
-async fn has_lost_both(home: &Home<'_>) {
+async fn assert_both_transfers_deleted(home: &Home<'_>) {
     // A server that could not watch for a while does not try again at once.
     let mut backup = Value::Null;
     within(Duration::from_mins(4), "the backup has ended", async || {
@@ -79,12 +79,12 @@ async fn a_transfer_that_is_deleted_between_two_lists_is_named_and_does_not_hold
     let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
     let _server = server(&home, &proxy, &[]);
     begin(&home, &application).await;
-    are_seen(&home).await;
+    wait_until_observed(&home).await;
     proxy.close();
     delete_transfers(&home).await;
-    forget_the_past(&home).await;
+    exceed_watch_history(&home).await;
     proxy.open();
-    has_lost_both(&home).await;
+    assert_both_transfers_deleted(&home).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,13 +96,13 @@ async fn a_transfer_that_is_deleted_and_never_heard_of_again_does_not_hold_the_b
     let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
     let seen = server(&home, &proxy, &["--fs-backup-timeout", "20s"]);
     begin(&home, &application).await;
-    are_seen(&home).await;
+    wait_until_observed(&home).await;
     let unwatched = proxy.inject(lists(&home).containing("watch=true"), Fault::Status(500));
     proxy.close();
     delete_transfers(&home).await;
     proxy.open();
     eventually("the server tries to watch again", async || unwatched.hits() > 0).await;
-    has_lost_both(&home).await;
+    assert_both_transfers_deleted(&home).await;
     drop(seen);
 
     let home = bed.home("unseen").await;
@@ -111,5 +111,5 @@ async fn a_transfer_that_is_deleted_and_never_heard_of_again_does_not_hold_the_b
     let _server = server(&home, &proxy, &[]);
     begin(&home, &application).await;
     delete_transfers(&home).await;
-    has_lost_both(&home).await;
+    assert_both_transfers_deleted(&home).await;
 }

@@ -8,8 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::killed::dismiss_if_alive;
+use crate::bed::{Bed, Home, eventually, is_ended, phase, terminate_server};
+use crate::killed::terminate_if_running;
 use crate::pod_volumes::{Application, agent, agent_log, server as server_of, transfer, volume_server};
 
 /// Several packs: the first one is stored long before the last one is read.
@@ -33,10 +33,10 @@ pub fn kill(process: u32) {
     let _ = kill_process(process, Signal::KILL);
 }
 
-/// Looks often: what is waited for does not last.
-async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+/// Polls often: the condition holds only briefly.
+async fn soon(what: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
-        while !holds() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     };
@@ -67,7 +67,7 @@ fn has_arrived(bed: &Bed) -> bool {
 }
 
 /// Kills the mover once `begun` holds, then the agent once the transfer has been taken up again. Another agent is returned.
-async fn kill_both(home: &Home<'_>, mut first: Child, kind: &str, mut begun: impl FnMut() -> bool) -> Child {
+async fn kill_mover_and_agent(home: &Home<'_>, mut first: Child, kind: &str, mut begun: impl FnMut() -> bool) -> Child {
     soon("a mover is in the middle of its work", || begun() && !movers_of(&first).is_empty()).await;
     movers_of(&first).into_iter().for_each(kill);
     eventually("the transfer was taken up again", async || attempts(home, kind).await >= 2).await;
@@ -113,7 +113,7 @@ fn check_all(mover: &str, repository: &Path) {
 }
 
 /// Both are killed in the middle of a backup, then in the middle of a restore.
-async fn cost_no_byte(mover: &str) {
+async fn assert_kills_lose_no_data(mover: &str) {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     home.create_secret("velero-repo-credentials", "repository-password", PASSWORD).await;
@@ -124,7 +124,7 @@ async fn cost_no_byte(mover: &str) {
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
     let format = if mover == "kopia" { "kopia" } else { "restic" };
     let repository = home.bucket.join(format).join(&application.namespace);
-    let second = kill_both(&home, first, "PodVolumeBackup", || stored(&repository) > 4 << 20).await;
+    let second = kill_mover_and_agent(&home, first, "PodVolumeBackup", || stored(&repository) > 4 << 20).await;
     let backup = home.ended("Backup", "b").await;
     let said = || format!("{mover}: {}\n{}\n{}", home.messages("b", "errors"), home.log(), agent_log(&home));
     assert_eq!(phase(&backup), "Completed", "{}", said());
@@ -132,27 +132,27 @@ async fn cost_no_byte(mover: &str) {
 
     application.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
-    let third = kill_both(&home, second, "PodVolumeRestore", || has_arrived(&bed)).await;
+    let third = kill_mover_and_agent(&home, second, "PodVolumeRestore", || has_arrived(&bed)).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{mover}: {restore:#}\n{}\n{}", home.log(), agent_log(&home));
     eventually("the pod runs with its data", async || application.is_running().await).await;
     assert_eq!(application.files().await, before, "{mover}");
-    dismiss(third).await;
+    terminate_server(third).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_mover_and_a_killed_agent_cost_no_byte_in_either_direction() {
-    cost_no_byte("built-in").await;
+    assert_kills_lose_no_data("built-in").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_mover_and_a_killed_agent_cost_no_byte_with_restic() {
-    cost_no_byte("restic").await;
+    assert_kills_lose_no_data("restic").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_mover_and_a_killed_agent_cost_no_byte_with_kopia() {
-    cost_no_byte("kopia").await;
+    assert_kills_lose_no_data("kopia").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,10 +174,10 @@ async fn an_agent_that_dies_before_or_after_any_of_its_writes_is_followed_by_one
         let next = agent(&home, &[], &[]);
         let backup = home.ended("Backup", &name).await;
         assert_eq!(phase(&backup), "Completed", "{point}: {}\n{}", home.log(), agent_log(&home));
-        dismiss(next).await;
+        terminate_server(next).await;
     }
     let living = agent(&home, &[], &[]);
-    dismiss(server).await;
+    terminate_server(server).await;
     for (number, point) in ["volumes.create.before", "volumes.create.after:2"].into_iter().enumerate() {
         let name = format!("s{number}");
         let mut mortal = volume_server(&home, "built-in", &["--lease-duration", "2s"], &[("PLIMSOLL_KILL_AT", point)]);
@@ -189,9 +189,9 @@ async fn an_agent_that_dies_before_or_after_any_of_its_writes_is_followed_by_one
         let made = home.list("PodVolumeBackup").await.into_iter().map(|one| json!(one));
         let made = made.filter(|one| one["metadata"]["labels"]["velero.io/backup-name"] == name.as_str());
         assert_eq!(made.count(), 2, "{point}: nothing is made twice");
-        dismiss_if_alive(next).await;
+        terminate_if_running(next).await;
     }
-    dismiss(living).await;
+    terminate_server(living).await;
     let _server = server_of(&home, "built-in", &[]);
     application.lose().await;
     for (number, point) in
@@ -211,7 +211,7 @@ async fn an_agent_that_dies_before_or_after_any_of_its_writes_is_followed_by_one
             "{point}: nothing of the handshake is left\n{}",
             agent_log(&home)
         );
-        dismiss(next).await;
+        terminate_server(next).await;
         application.lose().await;
     }
 }
@@ -231,7 +231,7 @@ async fn a_restore_that_is_taken_up_after_its_pod_was_let_go_writes_nothing_any_
     first.kill().await.unwrap();
     assert!(!is_ended(&transfer(&home, "PodVolumeRestore", "data").await.unwrap()), "it was too fast to be killed");
 
-    // Somebody who is tired of waiting does what the agent would have done.
+    // A user does manually what the agent would have done.
     let restore = home.get("Restore", "r").await;
     for volume in ["data", "scratch"] {
         let folder = application.directory(volume).await.unwrap().join(".velero");
@@ -249,5 +249,5 @@ async fn a_restore_that_is_taken_up_after_its_pod_was_let_go_writes_nothing_any_
     let message = failed["status"]["message"].as_str().unwrap_or_default();
     assert!(message.starts_with("PodNotWaiting: pod ") && message.contains("/writer no longer waits"), "{failed:#}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "of today");
-    dismiss(second).await;
+    terminate_server(second).await;
 }

@@ -1,4 +1,4 @@
-//! What the custom resource of a volume on its way says is never old: whoever watches it sees bytes move every two seconds.
+//! The custom resource of a transfer is up to date: its bytes move every two seconds.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, phase};
+use crate::bed::{Bed, Home, phase, terminate_server};
 use crate::pod_volumes::{Application, agent, agent_log, server};
 use crate::volumes_killed::{kill, movers_of};
 
@@ -84,7 +84,7 @@ fn assert_paced(what: &str, steps: &[Step]) {
 /// With the built-in mover, which counts bytes when the store has them: agents write the resources of all movers alike, but
 /// restic and kopia count what they have read, in leaps as large as what they have on its way.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_watches_a_volume_on_its_way_sees_bytes_move_at_least_every_two_seconds() {
+async fn the_bytes_of_a_transfer_move_at_least_every_two_seconds() {
     require!(cache::program("versitygw"));
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
@@ -105,12 +105,12 @@ async fn whoever_watches_a_volume_on_its_way_sees_bytes_move_at_least_every_two_
     assert_paced("restore", &steps(&home, "PodVolumeRestore").await);
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", agent_log(&home));
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 /// What one write told of a transfer.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct TransferSample {
     attempt: u64,
     done: u64,
     total: u64,
@@ -118,41 +118,41 @@ struct Told {
     files: u64,
 }
 
-fn told(transfer: &Value) -> Option<Told> {
+fn sample(transfer: &Value) -> Option<TransferSample> {
     let (progress, summary) = (&transfer["status"]["progress"], &transfer["status"]["plimsoll"]);
     assert!(summary["stalled"].is_null(), "{transfer:#}");
     let attempt = transfer["metadata"]["annotations"]["plimsoll.dev/attempts"].as_str()?.parse().ok()?;
     let percent = summary["percent"].as_str()?.trim_start_matches('~').parse().ok()?;
     let (done, total) = (progress["bytesDone"].as_u64()?, progress["totalBytes"].as_u64()?);
-    Some(Told { attempt, done, total, percent, files: summary["filesDone"].as_u64().unwrap_or(0) })
+    Some(TransferSample { attempt, done, total, percent, files: summary["filesDone"].as_u64().unwrap_or(0) })
 }
 
 /// Watches a transfer whose first mover is killed once it has moved bytes: nothing that is told goes back, and the second mover's
 /// bytes are told while it moves them.
 async fn watch_with_a_killed_mover(home: &Home<'_>, kind: &str, agent: &tokio::process::Child) {
-    let mut all = Vec::<Told>::new();
+    let mut all = Vec::<TransferSample>::new();
     watch(home, kind, |transfer| {
-        let Some(told) = told(transfer).filter(|told| all.last() != Some(told)) else { return };
+        let Some(sample) = sample(transfer).filter(|sample| all.last() != Some(sample)) else { return };
         if all.is_empty() {
             movers_of(agent).into_iter().for_each(kill);
         }
-        all.push(told);
+        all.push(sample);
     })
     .await;
     let (last, before) = all.split_last().unwrap();
-    let falls = |pair: &[Told]| {
+    let falls = |pair: &[TransferSample]| {
         pair[1].done < pair[0].done || pair[1].percent < pair[0].percent || pair[1].files < pair[0].files
     };
     assert!(!all.windows(2).any(falls), "{kind}: {all:#?}");
-    let whole = |told: &Told| told.done == told.total || told.percent >= 100.0;
+    let whole = |sample: &TransferSample| sample.done == sample.total || sample.percent >= 100.0;
     assert!(whole(last) && !before.iter().any(whole), "{kind}: {all:#?}");
     assert_eq!((before[0].attempt, last.attempt), (1, 2), "{kind}: {all:#?}");
-    let live = before.iter().filter(|told| told.attempt == 2 && told.done > before[0].done).count();
+    let live = before.iter().filter(|sample| sample.attempt == 2 && sample.done > before[0].done).count();
     assert!(live >= 3, "{kind}: the second mover's bytes are told {live} times only: {all:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_watches_a_volume_whose_mover_is_killed_sees_the_bytes_of_the_next_one_move() {
+async fn the_bytes_of_a_volume_move_after_its_mover_is_killed() {
     require!(cache::program("versitygw"));
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
@@ -173,5 +173,5 @@ async fn whoever_watches_a_volume_whose_mover_is_killed_sees_the_bytes_of_the_ne
     watch_with_a_killed_mover(&home, "PodVolumeRestore", &agent).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", agent_log(&home));
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }

@@ -10,7 +10,7 @@ use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use plimsoll_testkit::{Proxy, Stopwatch, cache, require};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::bed::{Bed, Home, eventually, phase, terminate_server};
 use crate::pod_volumes::{Application, agent, agent_log, server};
 
 async fn printed(home: &Home<'_>, arguments: &[&str]) -> String {
@@ -86,7 +86,7 @@ async fn volumes_on_their_way_show_percent_words_and_files_and_wait_for_their_tu
     assert!(text.contains("shop/writer") && !text.contains("without a word"), "{text}");
     home.patch("Operation", "backup-many", json!({ "spec": { "cancel": true } })).await;
     home.ended("Backup", "many").await;
-    dismiss(many).await;
+    terminate_server(many).await;
 
     let one = agent(&home, &["--concurrency", "1"], &[]);
     home.backup("one", json!({ "includedNamespaces": [application.namespace] })).await;
@@ -109,7 +109,7 @@ async fn volumes_on_their_way_show_percent_words_and_files_and_wait_for_their_tu
     let done = of(&home, "PodVolumeBackup", "velero.io/backup-name", "good").await;
     let files = |one: &Value| one["status"]["plimsoll"]["filesDone"].as_u64();
     assert!(done.iter().all(|one| files(one) > Some(0)), "{done:#?}");
-    dismiss(one).await;
+    terminate_server(one).await;
 }
 
 /// The packs of a repository that hold content of files: those with directories are small.
@@ -168,7 +168,7 @@ async fn a_volume_on_its_way_back_shows_percent_and_stops_soon_when_asked() {
     let left = of(&home, "PodVolumeRestore", "velero.io/restore-name", "r").await;
     let data = left.iter().find(|one| one["spec"]["volume"] == "data").unwrap();
     assert_eq!(phase(data), "Canceled", "{left:#?}");
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,5 +185,5 @@ async fn a_restore_of_a_volume_whose_pod_does_not_wait_yet_is_cancelled_at_once(
     home.patch("PodVolumeRestore", "waits", json!({ "spec": { "cancel": true } })).await;
     let ended = home.ended("PodVolumeRestore", "waits").await;
     assert_eq!((phase(&ended), &ended["status"]["message"]), ("Canceled", &json!("cancelled")), "{ended:#}");
-    dismiss(agent).await;
+    terminate_server(agent).await;
 }

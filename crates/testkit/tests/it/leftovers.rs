@@ -73,10 +73,10 @@ fn a_child_process_ends_with_its_guard_with_children_and_files() {
     let directory = folder.path().join("child");
     let mut command = Command::new("bash");
     command.args(["-c", "sleep 1000 & echo $!; wait"]);
-    let child = ChildProcess::start(command, directory.clone()).unwrap();
-    let child = until_blocking("the child", WAIT_TIMEOUT, || child.log().trim().parse().ok()).unwrap();
+    let guard = ChildProcess::start(command, directory.clone()).unwrap();
+    let child = until_blocking("the child", WAIT_TIMEOUT, || guard.log().trim().parse().ok()).unwrap();
     let child = Process::find(child).unwrap();
-    drop(child);
+    drop(guard);
     until_blocking("its end", WAIT_TIMEOUT, || (!child.is_alive()).then_some(())).unwrap();
     assert!(!directory.exists());
 }
