@@ -142,7 +142,7 @@ impl Window {
         let speed = self.pace.speed(newest.at, SHORTEST_FOR_LEFT)?;
         let left = as_f64(remaining) / speed.rate;
         let width = width(speed, left) + if exact { 0.0 } else { FOR_ESTIMATED_TOTAL };
-        // What is still open when even the longest guess has passed without a move is at something that nobody counts, such as the
+        // What is still open when even the longest guess has passed without a move is in work that is not counted, such as the
         // storing of what was read: its pace says nothing about that.
         TimeLeft::between(left * (1.0 - width), left * (1.0 + width))
             .filter(|left| self.pace.silence(newest.at) <= Duration::from_secs(left.high))

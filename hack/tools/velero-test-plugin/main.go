@@ -131,7 +131,7 @@ func (o *operations) next(id string) (velero.OperationProgress, error) {
 	case strings.HasSuffix(id, "beyond"):
 		progress.NCompleted = step * 20
 	case strings.HasSuffix(id, "gate"):
-		// Until somebody makes a file.
+		// Until the file exists.
 		_, err := os.Stat(os.Getenv("VELERO_TEST_GATE"))
 		progress.NCompleted, progress.Completed = 10, err == nil
 	case strings.HasSuffix(id, "never"):

@@ -93,7 +93,7 @@ mod elsewhere {
             #[tokio::test]
             async fn every_case_passes_on_the_configured_cluster() {
                 let Some(path) = std::env::var_os(KUBECONFIG) else {
-                    eprintln!("skipped every_case_passes_on_the_cluster_that_is_named: {KUBECONFIG} is not set");
+                    eprintln!("skipped every_case_passes_on_the_configured_cluster: {KUBECONFIG} is not set");
                     return;
                 };
                 let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -505,7 +505,7 @@ fn where_nobody_serves_neither_product_is_blamed_and_the_next_command_is_named()
     cluster.put(Kind::Deployment, Vec::new());
     insta::assert_snapshot!(text(&cluster, Kind::Backup, "nightly"));
     assert!(causes::server_missing(&cluster).is_some());
-    // Somebody else's Deployments are no server, and a server beside the cluster has none but looks at its locations.
+    // Other Deployments are not servers, and a server outside the cluster has none but checks its locations.
     let foreign = cluster.clone().with(Kind::Deployment, object("backups", "web", 600, 600));
     assert!(causes::server_missing(&foreign).is_some());
     let mut checked = location("Available", "", 20);

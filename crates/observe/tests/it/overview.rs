@@ -13,7 +13,7 @@ fn what_is_stuck_comes_first_then_what_moves_waits_and_has_ended() {
         .with(Kind::Backup, backup("waits", "Queued", 30, 30))
         .with(Kind::Backup, backup("moves", "InProgress", 60, 1))
         .with(Kind::Restore, restore("hangs", "InProgress", 620, 590))
-        .with(Kind::PodVolumeRestore, volume_restore("lost-x1", "nobody", "InProgress", 400));
+        .with(Kind::PodVolumeRestore, volume_restore("lost-x1", "absent", "InProgress", 400));
     cluster.add(Object::new(
         Kind::DeleteBackupRequest,
         with(object("velero", "old-d", 5, 5), json!({ "spec": { "backupName": "old" }, "status": { "phase": "New" } })),

@@ -146,7 +146,7 @@ pub fn healthy_of_ours() -> ClusterState {
     let others = cluster.all(Kind::Pod).iter().filter(|pod| pod.namespace() == "shop").cloned().collect();
     cluster.put(Kind::Pod, others);
     let mark = json!({ "app.kubernetes.io/name": "plimsoll" });
-    // Longer ago than a server at work may be silent, and not so long that anybody would call it late.
+    // Longer than a working server may be silent, but not long enough to be reported as late.
     cluster.add(plimsoll_observe::Object::new(Kind::Location, location("Available", "", 50)));
     cluster
         .with(Kind::Deployment, our_server(1, 1))
