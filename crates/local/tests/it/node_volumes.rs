@@ -218,7 +218,7 @@ spec:
 async fn projected_and_downward_volumes_have_the_specified_files_and_modes() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
-    cluster.apply(GATHERED).await;
+    cluster.apply(PROJECTED_POD).await;
     kubectl.run("wait --for=condition=Ready pod/gathered --timeout=60s").await;
     let exec = |line: &str| {
         let line = format!("exec gathered -c main -- {line}");
