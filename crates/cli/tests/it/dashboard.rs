@@ -151,16 +151,8 @@ mod real {
 
         // --wait
         let held = line.inject(Requests::with_method(Method::PUT).containing("backups/b/"), Fault::Hang);
-        let mut waiting = EventOutput::start(command(&[
-            "backup",
-            "create",
-            "b",
-            "--include-namespaces",
-            &shop,
-            "--wait",
-            "--events",
-            "json",
-        ]));
+        let create: [&str; 8] = ["backup", "create", "b", "--include-namespaces", &shop, "--wait", "--events", "json"];
+        let mut waiting = EventOutput::start(command(&create));
         let from_memory = |event: &Value| event["source"] == "server" && event["phase"] == "InProgress";
         let told = waiting.until("what the server knows", from_memory).await;
         assert_eq!(told["operation"], "backup-b", "{told:#}");
