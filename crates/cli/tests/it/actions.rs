@@ -91,7 +91,7 @@ pub fn shell(line: &str) -> Value {
     json!(["sh", "-c", line])
 }
 
-/// Where a container looks for programs. Those of this machine lie in its pods too: an installed `plimsoll` would be used.
+/// The `PATH` of a container. Its pods see the programs of this machine: an installed `plimsoll` would be used.
 pub fn search_path(path: &str) -> Value {
     json!([{ "name": "PATH", "value": path }])
 }

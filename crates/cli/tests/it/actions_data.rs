@@ -1,4 +1,4 @@
-//! The functions that move and look after the data of volumes: on the embedded cluster, with the real restic and a real S3 server.
+//! The functions that move and manage volume data, on the embedded cluster with restic and an S3 server.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -243,7 +243,7 @@ pub async fn create_bare_action_set(home: &Home<'_>, name: &str, action: &str, c
     make(home, "ActionSet", name, json!({ "spec": { "actions": [action] } })).await;
 }
 
-/// The agent of the one node, which has said that it lives.
+/// The agent of the node, after its first heartbeat.
 pub async fn agent_at_work(home: &Home<'_>) -> tokio::process::Child {
     let agent = crate::pod_volumes::agent(home, &[], &[]);
     let lease = plimsoll_volumes::transfer::agent_lease::lease_name("local");

@@ -25,7 +25,7 @@ async fn prepare<'a>(bed: &'a Bed, name: &str) -> Home<'a> {
             { "name": "web", "image": "any", "command": shell("exec sleep 10000") }] } } } }),
     )
     .await;
-    // A command that has run twice would have said so.
+    // A command that had run twice would have written it.
     let line = format!("echo ran >> /witness/{name}; sleep 2; {}", output("runs", "once"));
     let witness = bed.directory.path().join("witness");
     std::fs::create_dir_all(&witness).unwrap();
@@ -52,7 +52,7 @@ async fn prepare<'a>(bed: &'a Bed, name: &str) -> Home<'a> {
     home
 }
 
-/// What must be the same, whatever happened on the way.
+/// The fields that must be the same after every kill.
 fn essence(set: &Value) -> Value {
     let action = &set["status"]["actions"][0];
     let phases = action["phases"].as_array().unwrap().iter().chain(action.get("deferPhase"));
@@ -244,7 +244,7 @@ async fn data_whose_server_is_killed_while_it_is_moved_is_moved_all_the_same() {
             let set = run_with(&home, Some(&format!("phase.{point}")), TERM).await;
             assert_eq!(state(&set), "complete", "killed at {point}: {}\n{}", message(&set), home.log());
             let phases = &set["status"]["actions"][0]["phases"];
-            // What a first attempt has sent need not be sent again: the total tells that it was looked at.
+            // Data of the first attempt need not be uploaded again: the total shows that it was read.
             assert!(phases[0]["progress"]["estimatedUploadSizeB"].as_u64().unwrap() > 0, "{phases:#}");
             assert!(phases[1]["progress"]["sizeDownloadedB"].as_u64().unwrap() > 0, "{phases:#}");
             let own = |name: &str| name.starts_with("restore-data-") || name.starts_with("delete-data-");

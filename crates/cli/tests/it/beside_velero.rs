@@ -1,4 +1,4 @@
-//! One controller for one custom resource: where a Velero works, we look on, and take up the work when it is gone.
+//! One controller for each custom resource: next to a running Velero the server observes, and leads when Velero is gone.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;

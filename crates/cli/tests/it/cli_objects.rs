@@ -1,4 +1,4 @@
-//! What is asked for is what the real `velero` command line would ask for, field by field.
+//! Created objects are those of the `velero` command line, field by field.
 
 use std::process::Output;
 

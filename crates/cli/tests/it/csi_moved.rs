@@ -323,7 +323,7 @@ async fn uploads_wait_for_their_snapshots_side_by_side_and_what_a_driver_refuses
     }
     class(&bed, "nobodys").await;
     home.backup("b", json!({ "includedNamespaces": [one, two], "snapshotMoveData": true })).await;
-    // Neither is ready, and the second one is asked for all the same.
+    // Neither is ready, and the second one is created nevertheless.
     let (first, second) = tokio::join!(set_snapshot_handle(&bed, &one), set_snapshot_handle(&bed, &two));
     for (namespace, name) in [(&one, &first), (&two, &second)] {
         wait_for_upload(&home, namespace, "Accepted", &format!("waiting for snapshot {name} to be ready")).await;

@@ -1,4 +1,4 @@
-//! Claims of the embedded cluster's CSI driver, and what tests need to look at them.
+//! Claims of the CSI driver of the embedded cluster, and helpers to inspect them.
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -16,7 +16,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use crate::bed::{Bed, Home, eventually, phase, plimsoll};
 use crate::top_terminal::Terminal;
 
-/// Where a server of this home says that it serves its dashboard.
+/// The address of the dashboard in the log of a server.
 pub async fn address(home: &Home<'_>) -> String {
     let find = |log: &str| {
         let rest = log.split("serving the dashboard and metrics on ").nth(1)?;
@@ -26,7 +26,7 @@ pub async fn address(home: &Home<'_>) -> String {
     find(&home.log()).unwrap()
 }
 
-/// Starts `plimsoll ui`; returns what it says, the address and the token.
+/// Starts `plimsoll ui`; returns its output, the address and the token.
 async fn ui(mut command: Command) -> (Child, String, String, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -95,7 +95,7 @@ mod real {
             Self { child, lines, heard: Vec::new() }
         }
 
-        /// Listens until something is said of which this holds.
+        /// Reads events until one matches.
         async fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
             let listen = async {
                 while let Some(line) = self.lines.next_line().await.unwrap() {

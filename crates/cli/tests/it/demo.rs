@@ -14,7 +14,7 @@ async fn ask(base: &str, token: &str, path: &str) -> Option<serde_json::Value> {
     serde_json::from_str(&text).ok()
 }
 
-/// What it tells about its operations.
+/// The operations that it reports.
 async fn rows(base: &str, token: &str) -> Option<Vec<serde_json::Value>> {
     Some(ask(base, token, "overview").await?["news"]["rows"].as_array()?.clone())
 }

@@ -47,7 +47,7 @@ async fn object_storage_that_refuses_hangs_or_cuts_streams_is_waited_for_visibly
     let hanging = proxy.inject(Requests::with_method(Method::PUT).containing("backups/hanging/"), Fault::Hang);
     home.backup("hanging", json!({ "includedNamespaces": [shop] })).await;
     eventually("the operation says that it waits for the store", async || {
-        // An earlier one may still say so.
+        // An earlier message may still be shown.
         let is_running = phase(&home.get("Backup", "hanging").await) == "InProgress";
         is_running && operations(&home).await.contains("s3://bucket-home")
     })
@@ -175,7 +175,7 @@ async fn an_api_server_that_refuses_cuts_or_goes_away_is_waited_for() {
     bed.clear().await;
 }
 
-/// Whichever request it is: all that a server asks for is asked again, or done again.
+/// Every request of a server is retried.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_refuses_every_few_requests_costs_neither_a_backup_nor_a_restore_nor_a_deletion() {
     let bed = Bed::local().await;

@@ -191,7 +191,7 @@ async fn a_lost_claim_comes_back_from_a_directory_that_server_and_agents_share()
 
     // A node that is started anew runs all init containers again, and there the one that waits for the data, too.
     end_sandbox(&bed.client, &shop).await;
-    // Agents of other installations on this node may have told it, too.
+    // Agents of other installations on this node may have reported it, too.
     eventually("nothing that told it is left", async || !folder.join("new/.velero").exists()).await;
     assert_eq!(sums(&bed.client, &shop).await, before, "{}", ours.logs());
     let logs = ours.logs();

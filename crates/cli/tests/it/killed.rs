@@ -1,6 +1,6 @@
 //! Killed at every point the code names, and on.
 //!
-//! An undisturbed run is traced first: it says which points there are and how the work should end. Then the server is killed once
+//! An undisturbed run is traced first: it gives the kill points and the expected result. Then the server is killed once
 //! at each of them, another one is started, and the ends are compared.
 
 use std::collections::BTreeMap;

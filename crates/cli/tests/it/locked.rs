@@ -33,7 +33,7 @@ impl Checker {
     }
 }
 
-/// What `why` says: its exit code, and the cause of this name if it tells one.
+/// The exit code of `why`, and the cause with this reason, if any.
 async fn why(home: &Home<'_>, what: &str, reason: &str) -> (i32, Option<Value>) {
     let output = home.command(&["why", what, "-o", "json"]).output().await.unwrap();
     let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -48,7 +48,7 @@ async fn volume_of(home: &Home<'_>, backup: &str) -> Option<String> {
     mine.find(|one| phase(one) == "InProgress").map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
 }
 
-/// What the volumes of this backup say that they do, and how often a lock has refused them.
+/// What the volumes of this backup report, and the number of attempts that failed because of a lock.
 async fn refused(home: &Home<'_>, backup: &str) -> Option<(String, u32)> {
     let volume = volume_of(home, backup).await?;
     let all = home.list("PodVolumeBackup").await.into_iter().map(|one| json!(one));

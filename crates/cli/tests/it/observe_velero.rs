@@ -52,7 +52,7 @@ impl Scene {
         self.command(arguments).output().await.unwrap()
     }
 
-    /// What `why` says, and its exit code.
+    /// The exit code and the output of `why`.
     async fn why(&self, what: &str) -> (i32, Value) {
         let output = self.run(&["why", what, "-o", "json"]).await;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -60,7 +60,7 @@ impl Scene {
         (output.status.code().unwrap_or(-1), told)
     }
 
-    /// Waits until `why` names this cause; returns what it said.
+    /// Waits until `why` names this cause; returns its output.
     async fn named(&self, what: &str, reason: &str) -> (i32, Value) {
         let mut last = (0, Value::Null);
         let named = async {

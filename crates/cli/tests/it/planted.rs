@@ -116,7 +116,7 @@ pub fn objects(bed: &Bed, api_version: &str, kind: &str, namespace: Option<&str>
     }
 }
 
-/// Creates an object where it says it belongs.
+/// Creates an object in its namespace.
 pub async fn create(bed: &Bed, object: &Value) {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let api = objects(bed, text("/apiVersion").unwrap(), text("/kind").unwrap(), text("/metadata/namespace"));

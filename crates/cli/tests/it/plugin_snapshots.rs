@@ -119,7 +119,7 @@ async fn describe(home: &Home<'_>, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What is told of something that goes on.
+/// The output of `why` for a running operation.
 async fn why(home: &Home<'_>, what: &str) -> String {
     let output = home.command(&["why", what]).output().await.unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -317,7 +317,7 @@ async fn a_plugins_own_record_takes_the_place_of_ours_and_is_waited_for() {
             format!("plugin x.io/own takes a snapshot of volume {}; ~60.00 %, 600 B of ~1000 B, ", claim.volume);
         assert!(told.contains(&words), "{told}");
     }
-    // Whatever it says, what is shown does not go back, nor past its total.
+    // Shown progress never decreases and never exceeds its total.
     for (done, percent, expected) in
         [(200, "~60.00", "60.00 %, 200 B of 1000 B"), (5000, "~99.99", "99.99 %, 1000 B of 1000 B")]
     {
@@ -341,7 +341,7 @@ async fn a_plugins_own_record_takes_the_place_of_ours_and_is_waited_for() {
     assert_eq!(kept[0]["status"]["plimsoll"]["percent"], "100.00", "{kept:#}");
 }
 
-/// Waits until the server says about a plugin's own record how far its work is.
+/// Waits until the server has written this percentage into a plugin's own record.
 async fn says(home: &Home<'_>, name: &str, percent: &str) {
     let mut record = Value::Null;
     eventually(&format!("the server says {percent} of {name}"), async || {
@@ -362,7 +362,7 @@ async fn a_plugins_own_record_is_known_by_the_snapshots_name_and_a_deleted_one_i
     let _server = server(&home, &directory, &[]);
     let claim = Claim::make(&bed, "shop", 5).await;
     let id = format!("b-{}", claim.volume);
-    // Its spec is about something else: only the name says which snapshot is meant.
+    // Its spec is that of another snapshot: only the name matches.
     let status = json!({ "phase": "Uploading", "progress": { "totalBytes": 1000, "bytesDone": 600 } });
     let mut record = own_record("elsewhere", &status);
     record["metadata"]["name"] = json!(id);
@@ -627,7 +627,7 @@ async fn a_server_killed_around_a_snapshot_takes_no_second_one_or_names_the_firs
     assert_eq!(std::fs::read_dir(root.join("snapshots")).unwrap().count(), 0, "the snapshot too");
 }
 
-/// How often an operation was taken up.
+/// The number of attempts of an operation.
 async fn attempts(home: &Home<'_>, operation: &str) -> i64 {
     home.get("Operation", operation).await["status"]["attempt"].as_i64().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Pods that write real files into real directories, and what tests need to look at them.
+//! Pods that write files into directories, and helpers to inspect them.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -155,7 +155,7 @@ impl<'a> Application<'a> {
         all
     }
 
-    /// A pod that has a claim too, asks for its backup, and has ended.
+    /// A finished pod with a claim and the backup annotation.
     pub async fn finished_pod(&self, name: &str, claim: &str) {
         let pod = json!({ "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": name, "annotations": { "backup.velero.io/backup-volumes": "data" } },
@@ -170,7 +170,7 @@ impl<'a> Application<'a> {
         .await;
     }
 
-    /// A pod with an empty claim, which asks for its backup.
+    /// A pod with an empty claim and the backup annotation.
     pub async fn empty_pod(&self, name: &str) {
         self.create(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
             "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }))

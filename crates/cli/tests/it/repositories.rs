@@ -153,7 +153,7 @@ async fn snapshots(home: &Home<'_>, kind: MoverKind) -> Vec<String> {
     }
 }
 
-/// A snapshot that was made years ago, as its own record says.
+/// A snapshot whose time is years ago.
 async fn old_snapshot(home: &Home<'_>) -> String {
     let location = Location::directory(home.bucket.display().to_string(), "restic/shop");
     let password = password(home).await;

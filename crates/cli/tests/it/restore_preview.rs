@@ -1,4 +1,4 @@
-//! The dry run says what a restore would do, and does nothing.
+//! The dry run reports what a restore would do, and changes nothing.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

@@ -77,7 +77,7 @@ async fn top_is_driven_by_keys_survives_resizing_and_gives_the_terminal_back() {
         bed.kubeconfig.display(),
         home.namespace
     );
-    // After it ends, the shell says whether the terminal reads lines again, as before.
+    // After it ends, the shell prints whether the terminal is in canonical mode again.
     let line = format!("{top}; echo ended with $?; stty -a | grep -o -- '.icanon'; sleep 600");
     let terminal = Terminal::run("keys", &line, (100, 24));
     let screen = terminal.wait_for("backup/first").await;

@@ -138,7 +138,7 @@ async fn policies_and_annotations_say_which_volumes_are_backed_up() {
             .await
             .unwrap();
     }
-    // The pod's annotation asks for both: a policy goes before it.
+    // The annotation of the pod names both: a policy takes precedence.
     for (name, expected) in [("claims", "data"), ("empty", "scratch")] {
         let policy = json!({ "kind": "configmap", "name": name });
         home.backup(name, json!({ "includedNamespaces": [application.namespace], "resourcePolicy": policy })).await;

@@ -1,4 +1,4 @@
-//! Which volumes are backed up: what users of Velero are used to, and what the plan says about it.
+//! Which volumes are backed up, as in Velero, and how the plan lists them.
 
 use serde_json::json;
 

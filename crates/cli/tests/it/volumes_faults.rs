@@ -350,7 +350,7 @@ async fn an_api_server_that_fails_for_a_moment_costs_no_transfer() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
-    // The first look at each of them.
+    // The first read of each of them.
     let reads = |what: &str| Requests::with_method(Method::GET).containing(what).first(1);
     let broken = [
         "/podvolumebackups/",

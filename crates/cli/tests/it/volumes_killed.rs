@@ -66,7 +66,7 @@ fn has_arrived(bed: &Bed) -> bool {
     claims.into_iter().any(|claim| claim.path().join("deep/noise").exists())
 }
 
-/// Kills the mover once `begun` holds, then the agent once the transfer has been taken up again. Another agent is returned.
+/// Kills the mover once `begun` holds, then the agent once the transfer has been resumed. Another agent is returned.
 async fn kill_mover_and_agent(home: &Home<'_>, mut first: Child, kind: &str, mut begun: impl FnMut() -> bool) -> Child {
     soon("a mover is in the middle of its work", || begun() && !movers_of(&first).is_empty()).await;
     movers_of(&first).into_iter().for_each(kill);

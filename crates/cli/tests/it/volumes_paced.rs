@@ -108,7 +108,7 @@ async fn the_bytes_of_a_transfer_move_at_least_every_two_seconds() {
     terminate_server(agent).await;
 }
 
-/// What one write told of a transfer.
+/// The progress in one write of a transfer.
 #[derive(Clone, Debug, PartialEq)]
 struct TransferSample {
     attempt: u64,
@@ -127,8 +127,8 @@ fn sample(transfer: &Value) -> Option<TransferSample> {
     Some(TransferSample { attempt, done, total, percent, files: summary["filesDone"].as_u64().unwrap_or(0) })
 }
 
-/// Watches a transfer whose first mover is killed once it has moved bytes: nothing that is told goes back, and the second mover's
-/// bytes are told while it moves them.
+/// Watches a transfer whose first mover is killed once it has moved bytes: progress never decreases, and the bytes of the
+/// second mover are reported while it moves them.
 async fn watch_with_a_killed_mover(home: &Home<'_>, kind: &str, agent: &tokio::process::Child) {
     let mut all = Vec::<TransferSample>::new();
     watch(home, kind, |transfer| {

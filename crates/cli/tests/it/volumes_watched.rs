@@ -38,7 +38,7 @@ fn is_counted(transfer: &Value) -> bool {
     phase(transfer) == "InProgress" && transfer["status"]["progress"]["totalBytes"].as_u64() > Some(0)
 }
 
-/// What `volume watch` has said after a while.
+/// The output of `volume watch` after a while.
 async fn watched(home: &Home<'_>, words: &str) -> String {
     use tokio::io::{AsyncBufReadExt, BufReader};
     let mut command = home.command(&["volume", "watch"]);
