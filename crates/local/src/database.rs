@@ -141,7 +141,7 @@ fn prepare(redb: &redb::Database) -> Result<u64, redb::Error> {
 }
 
 fn closed() -> StatusError {
-    StatusError::new(503, "ServiceUnavailable", "the local API has been closed")
+    StatusError::new(503, "ServiceUnavailable", "the embedded API is closed")
 }
 
 fn internal(error: impl Into<redb::Error>) -> StatusError {

@@ -155,7 +155,7 @@ impl StatusError {
     }
 
     pub fn not_implemented(feature: &str) -> Self {
-        Self::new(501, "NotImplemented", format!("the local API does not implement {feature}"))
+        Self::new(501, "NotImplemented", format!("the embedded API does not implement {feature}"))
     }
 
     /// The body of the response.
