@@ -234,10 +234,10 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
             "duplicate-names",
             json!([{ "func": "KubeTask", "name": "p", "args": { "image": "i", "command": ["true"] } },
             { "func": "KubeTask", "name": "p", "args": { "image": "i", "command": ["true"] } }]),
-            vec!["phase p: the name is taken by a phase of action act"],
+            vec!["phase p: duplicate phase name, also in action act"],
         ),
-        ("no-phases", json!([]), vec!["action act: an action needs at least one phase"]),
-        ("output-not-json", run("echo '###Phase-output###: nonsense'"), vec!["phase p", "nonsense", "not JSON"]),
+        ("no-phases", json!([]), vec!["action act: at least one phase is required"]),
+        ("output-not-json", run("echo '###Phase-output###: nonsense'"), vec!["phase p", "nonsense", "expected JSON"]),
         (
             "output-too-long",
             run(
@@ -339,7 +339,11 @@ async fn deleting_or_cancelling_a_running_set_ends_it_and_still_runs_its_last_ph
         ask(&home, name, name, &["act"]).await;
     }
     let slow = ended(&home, "slow", &mut Seen::default()).await;
-    assert!(message(&slow).contains("phase long: it did not end within 1s"), "{}", message(&slow));
+    assert!(
+        message(&slow).contains("phase long: timed out waiting for the phase to end after 1s"),
+        "{}",
+        message(&slow)
+    );
     for name in ["delete", "cancel"] {
         eventually("its pod runs", async || {
             home.get("ActionSet", name).await["status"]["actions"][0]["phases"][0]["progress"]["progressPercent"]

@@ -179,14 +179,14 @@ async fn an_api_server_that_refuses_cuts_or_goes_away_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_refuses_every_few_requests_costs_neither_a_backup_nor_a_restore_nor_a_deletion() {
     let bed = Bed::local().await;
-    for every in [4, 7] {
-        let home = bed.home(&format!("home-{every}")).await;
-        let shop = bed.application(&format!("shop-{every}"), 12).await;
+    for number in [4, 7] {
+        let home = bed.home(&format!("home-{number}")).await;
+        let shop = bed.application(&format!("shop-{number}"), 12).await;
         let before = bed.contents(&shop).await;
         let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
         let _server = home.server_through(proxy.kubeconfig().unwrap(), &["--lease-duration", "1m"], &[]);
         location(&home, "Available").await;
-        let refused = proxy.inject(Requests::all().every(every), Fault::Status(503));
+        let refused = proxy.inject(Requests::all().one_in(number), Fault::Status(503));
         home.backup("b", json!({ "includedNamespaces": [shop] })).await;
         let backup = home.ended("Backup", "b").await;
         let count = |object: &Value, field: &str| object["status"][field].as_u64().unwrap_or(0);

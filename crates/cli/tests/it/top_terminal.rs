@@ -85,7 +85,7 @@ async fn top_is_driven_by_keys_survives_resizing_and_gives_the_terminal_back() {
     terminal.press(&["Enter"]);
     terminal.shows("─ backup/").await;
     terminal.press(&["?"]);
-    terminal.shows("asks first").await;
+    terminal.shows("after confirmation").await;
     terminal.tmux(&["resize-window", "-x", "50", "-y", "12"]);
     terminal.press(&["Escape"]);
     let small = terminal.shows("backup/second").await;
