@@ -243,12 +243,12 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
             run(
                 "printf '###Phase-output###: {\"key\":\"k\",\"value\":\"'; head -c 3000000 /dev/zero | tr '\\0' x; echo '\"}'",
             ),
-            vec!["phase p", "longer than"],
+            vec!["phase p", "exceeds"],
         ),
         (
             "output-cut",
             run("printf '###Phase-out'; sleep 0.2; printf 'put###: {\"key\":\"k\",\"val'"),
-            vec!["phase p", "not JSON"],
+            vec!["phase p", "expected JSON"],
         ),
         ("exit-code", run("echo the disk is full >&2; exit 3"), vec!["phase p", "exit code 3", "the disk is full"]),
         (
@@ -270,7 +270,7 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
                 json!({ "timeout": "1s", "conditions": { "anyOf": [{ "condition": "{{ false }}",
                 "objectReference": { "apiVersion": "v1", "resource": "namespaces", "name": "default" } }] } }),
             ),
-            vec!["phase p", "did not end within 1s"],
+            vec!["phase p", "timed out waiting for"],
         ),
     ]
 }
