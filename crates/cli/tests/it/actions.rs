@@ -250,7 +250,11 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
             run("printf '###Phase-out'; sleep 0.2; printf 'put###: {\"key\":\"k\",\"val'"),
             vec!["phase p", "expected JSON"],
         ),
-        ("exit-code", run("echo the disk is full >&2; exit 3"), vec!["phase p", "exited with code 3", "the disk is full"]),
+        (
+            "exit-code",
+            run("echo the disk is full >&2; exit 3"),
+            vec!["phase p", "exited with code 3", "the disk is full"],
+        ),
         (
             "missing-pod",
             with("KubeExec", json!({ "namespace": "default", "pod": "nobody", "command": ["true"] })),
