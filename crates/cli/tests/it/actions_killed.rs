@@ -155,7 +155,7 @@ async fn a_command_in_a_pod_runs_once_unless_declared_idempotent() {
         if repeatable {
             assert_eq!(state(&set), "complete", "{}", message(&set));
         } else {
-            assert!(message(&set).contains("phase exec: Interrupted"), "{}", message(&set));
+            assert!(message(&set).contains("phase exec: interrupted"), "{}", message(&set));
         }
     }
 }

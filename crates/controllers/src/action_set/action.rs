@@ -42,7 +42,7 @@ pub async fn run(
     match ended {
         End::Well => task.finish(),
         End::Badly => task.fail("a phase failed"),
-        End::Cancelled => task.cancel("asked for by its user"),
+        End::Cancelled => task.cancel("requested by the user"),
     }
     publisher.publish(&job.tree.snapshot()).await
 }
