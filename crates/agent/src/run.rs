@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::Error;
-use plimsoll_engine::{Patience, kill};
+use plimsoll_engine::{RetryPolicy, kill};
 use plimsoll_mover::{Job, MoverError, MoverKind, Outcome, Repository, Work, spawn_at};
 use plimsoll_operations::EventType;
 use plimsoll_progress::{Clock, Ending, Graft, Observer, Operation, Task, Wait};
@@ -48,7 +48,7 @@ pub(crate) async fn run<T: Transfer>(
 ) -> Result<(), Error> {
     let record = TransferRecord::new(services.client.clone(), &services.settings.namespace, &object);
     let tree = Operation::new(object.name_any(), Clock::system());
-    let (patience, root) = (Patience::default(), tree.root());
+    let (patience, root) = (RetryPolicy::default(), tree.root());
     let current = tokio::select! {
         current = patience.run(&root, || record.current()) => current?,
         () = cancel.cancelled() => Some(object),
@@ -330,7 +330,7 @@ impl<T: Transfer> Run<'_, T> {
         let pods: Api<Pod> = Api::namespaced(self.services.client.clone(), namespace);
         let name = reference.name.clone().unwrap_or_default();
         let read = || async { pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {path}"), e)) };
-        let pod = Patience::default().run(&self.root, read).await?;
+        let pod = RetryPolicy::default().run(&self.root, read).await?;
         let same = |pod: &Pod| reference.uid.is_none() || pod.uid() == reference.uid;
         pod.filter(same).ok_or(TransferError::PodGone { pod: path.clone() })
     }
@@ -368,7 +368,7 @@ impl<T: Transfer> Run<'_, T> {
                 }
             }
         };
-        Patience::default().run(&self.root, attempt).await?
+        RetryPolicy::default().run(&self.root, attempt).await?
     }
 
     /// The volume's directory, once it is mounted: right after a node was started anew it may not be.

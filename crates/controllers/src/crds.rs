@@ -53,7 +53,10 @@ async fn wait_until_served(client: &Client, crd: &CustomResourceDefinition, dead
             Ok(false) if Instant::now() < deadline => {}
             Ok(false) => {
                 let detail = format!("it is not established after {}s", SERVED_TIMEOUT.as_secs());
-                return Err(Error::Answer { what: format!("install CustomResourceDefinition {name}"), detail });
+                return Err(Error::InvalidResponse {
+                    what: format!("install CustomResourceDefinition {name}"),
+                    detail,
+                });
             }
             Err(error) if is_starting(&error) && Instant::now() < deadline => {}
             Err(error) => return Err(Error::api(format!("list {name}"), error)),

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_engine::ports::Guard;
+use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{kill, log};
 use plimsoll_progress::{Observer, Snapshot, Stall, State};
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ async fn run(settings: StatusWriterSettings, stop: CancellationToken) {
             () = permit => {}
             () = stop.cancelled() => return last.record_recovery(&settings).await,
         }
-        if settings.record.effect().is_err() {
+        if settings.record.check_effect().is_err() {
             return;
         }
         let snapshot = settings.tree.snapshot();

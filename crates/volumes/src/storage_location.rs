@@ -143,7 +143,7 @@ async fn secret_value(secrets: &Api<Secret>, selector: &SecretKeySelector) -> Re
     let what = format!("read secret {}", selector.name);
     let secret = secrets.get(&selector.name).await.map_err(|e| Error::api(what.clone(), e))?;
     let value = secret.data.and_then(|mut data| data.remove(&selector.key));
-    value.map(|bytes| bytes.0).ok_or(Error::Answer { what, detail: format!("it has no key {}", selector.key) })
+    value.map(|bytes| bytes.0).ok_or(Error::InvalidResponse { what, detail: format!("it has no key {}", selector.key) })
 }
 
 /// The result of looking for a location.

@@ -106,7 +106,7 @@ async fn a_definition_is_established_before_its_objects_and_one_that_never_is_fa
         restore_log(&home, "r")
     );
     let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
-    assert!(errors.contains(&format!("cogs.{group}: it is not established after 3s")), "{errors}");
+    assert!(errors.contains(&format!("cogs.{group}: not established after 3s")), "{errors}");
     assert!(errors.contains("is a CustomResourceDefinition missing?"), "{errors}");
     assert!(read(&bed, &format!("{group}/v1"), "Wheel", Some(&shop), "x").await.is_some());
     let definitions = objects(&bed, "apiextensions.k8s.io/v1", "CustomResourceDefinition", None);

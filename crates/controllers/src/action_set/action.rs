@@ -108,7 +108,7 @@ impl Run<'_> {
         if let (Ok(params), None) = (&params, &known) {
             let value = serde_json::to_string(&params.to_saved_target(time)).unwrap_or_default();
             let note = Effect::Note { action: self.index, phase: String::new(), key: BEGUN.into(), value };
-            self.job.journal.intend(note).await?;
+            self.job.journal.record_intent(note).await?;
         }
         Ok(params)
     }

@@ -138,7 +138,7 @@ impl DataMovers for Agents {
             Ok(mover::MoverMessage::Result(Ok(Outcome::Backup(done)))) => kept(&done),
             Ok(mover::MoverMessage::Result(Ok(_))) => MoverMessage::Done,
             Ok(mover::MoverMessage::Result(Err(error))) => MoverMessage::Failed(error.to_string()),
-            // What a shell or a loader says is heard on the other stream too.
+            // Messages of a shell or a loader arrive on the other stream too.
             Err(_) => MoverMessage::Ignored,
         }
     }

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use plimsoll_blueprint as blueprint;
 use plimsoll_blueprint::functions::Host;
 use plimsoll_engine::kill;
-use plimsoll_engine::ports::{Effect, Guard, IntentId, Journal};
+use plimsoll_engine::ports::{Effect, IntentId, Journal, LeadershipGuard};
 use plimsoll_operations::{ConfigMapJournal, Job, JournalEntry, OperationRecord};
 
 use super::ActionSetController;
@@ -73,7 +73,7 @@ impl Server {
 
 impl Host for Server {
     fn authorize_effect(&self) -> Result<(), blueprint::Error> {
-        self.record.effect().map_err(|error| blueprint::Error::Host(error.to_string()))
+        self.record.check_effect().map_err(|error| blueprint::Error::Host(error.to_string()))
     }
 
     fn failpoint(&self, name: &'static str) {
@@ -92,7 +92,7 @@ impl Host for Server {
                 key: key.to_owned(),
                 value: value.clone(),
             };
-            self.journal.intend(note).await.map_err(|error| blueprint::Error::Host(error.to_string()))?;
+            self.journal.record_intent(note).await.map_err(|error| blueprint::Error::Host(error.to_string()))?;
             self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), value);
             Ok(())
         })

@@ -7,7 +7,7 @@ use plimsoll_api::kanister::v1alpha1::{ActionSetStatus, ActionState, ErrorMessag
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_blueprint::functions::{phase_identity, remove_pods};
 use plimsoll_engine::Error;
-use plimsoll_engine::ports::{Effect, Guard};
+use plimsoll_engine::ports::{Effect, LeadershipGuard};
 use plimsoll_operations::{Completion, Job, JournalEntry};
 use plimsoll_progress::Ending;
 use serde_json::{Value, json};
@@ -20,11 +20,11 @@ use super::agent_transfer::Agents;
 pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion, Error> {
     for (action, phase) in begun(&job.journal_entries) {
         let identity = phase_identity(&[&job.id.uid, &action.to_string(), &phase]);
-        job.record.effect()?;
+        job.record.check_effect()?;
         if let Err(error) = remove_pods(&job.context.leader.client, &identity).await {
             warn!("set {}, phase {phase}: {error}", job.id.name);
         }
-        let leave = || job.record.effect().map_err(|error| error.to_string());
+        let leave = || job.record.check_effect().map_err(|error| error.to_string());
         if let Err(error) = Agents::new(Arc::clone(&job.context)).sweep(&identity, &leave).await {
             warn!("set {}, phase {phase}: what an agent was asked for cannot be removed: {error}", job.id.name);
         }

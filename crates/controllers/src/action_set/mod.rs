@@ -146,7 +146,7 @@ async fn planned(job: &Job<ActionSetController>) -> Result<Result<Vec<Planned>, 
     }
     let planned = job.read(|| plan::load(&job.subject, &job.context.leader.client, &job.id.namespace)).await?;
     if let Some(note) = planned.as_ref().ok().and_then(|planned| plan::note(planned)) {
-        job.journal.intend(note).await?;
+        job.journal.record_intent(note).await?;
     }
     Ok(planned.map_err(|faults| faults.join("; ")))
 }

@@ -111,7 +111,7 @@ impl Phase<'_> {
             None => (Ended::Error(params.redact(&why.to_string())), false),
         };
         if let Some(intent) = left.intent.filter(|_| !known) {
-            self.job.journal.settle(intent, serde_json::to_string(&ended).unwrap_or_default()).await?;
+            self.job.journal.record_result(intent, serde_json::to_string(&ended).unwrap_or_default()).await?;
         }
         self.forget_pods(params, &left).await;
         let answer = self.end(params, ended).await?;
@@ -128,7 +128,7 @@ impl Phase<'_> {
             intent
         } else {
             let effect = Effect::Phase { action: self.place.action, phase: self.name().to_owned() };
-            self.job.journal.intend(effect).await?
+            self.job.journal.record_intent(effect).await?
         };
         let stranded = self.is_running() && left.intent.is_none();
         self.begin().await?;
@@ -145,7 +145,7 @@ impl Phase<'_> {
             Err(error) => (Ended::Error(params.redact(&error.to_string())), matches!(error, PhaseError::Cancelled)),
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
-        self.job.journal.settle(intent, result).await?;
+        self.job.journal.record_result(intent, result).await?;
         self.clean_up(params, &left).await;
         let ended = self.end(params, ended).await?;
         Ok(if cancelled { Err(PhaseError::Cancelled) } else { ended })

@@ -7,10 +7,10 @@ use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{BackupSpec, BackupStorageLocation};
-use plimsoll_engine::backup::{self, Standing};
-use plimsoll_engine::hooks::{self, OpenPair};
-use plimsoll_engine::ports::{Effect, Guard};
-use plimsoll_engine::{Error, Patience, kill, show_waits};
+use plimsoll_engine::backup::{self, ExistingBackup};
+use plimsoll_engine::hooks::{self, PendingPostHooks};
+use plimsoll_engine::ports::{Effect, LeadershipGuard};
+use plimsoll_engine::{Error, RetryPolicy, kill, show_store_waits};
 use plimsoll_operations::Job;
 use plimsoll_store::Store;
 use plimsoll_volumes::fs_backup::all_by_default;
@@ -22,13 +22,15 @@ use super::BackupController;
 /// A server that died may have left applications standing still: nothing comes before letting them go. Returns what went
 /// wrong, in words.
 pub(super) async fn close_hooks(job: &Job<BackupController>) -> Vec<String> {
-    let left_open =
-        job.journal_entries.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known.effect {
-            Effect::Hooks { uid, post, .. } => Some((known.id, OpenPair { uid: uid.clone(), post: post.clone() })),
-            _ => None,
-        });
+    let left_open = job.journal_entries.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known
+        .effect
+    {
+        Effect::Hooks { uid, post, .. } => Some((known.id, PendingPostHooks { uid: uid.clone(), post: post.clone() })),
+        _ => None,
+    });
     let (journal, guard) = (job.journal.as_ref(), job.record.as_ref());
-    hooks::close_left_open(&job.context.leader.cluster, left_open.collect(), journal, guard, &job.tree.root()).await
+    hooks::run_pending_post_hooks(&job.context.leader.cluster, left_open.collect(), journal, guard, &job.tree.root())
+        .await
 }
 
 /// The first write: phase, times, and what was left to defaults. Done again by every attempt, with the same result.
@@ -40,7 +42,7 @@ pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageL
     let ttl = ttl.unwrap_or(job.context.settings.default_ttl);
     let expires = started.saturating_add(SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX));
     let choose = || snapshotter::choose(&job.context.snapshots, &backup.spec);
-    let places = Patience::default().run(&job.tree.root(), choose).await?.map_err(Error::Selection)?.names();
+    let places = RetryPolicy::default().run(&job.tree.root(), choose).await?.map_err(Error::Selection)?.names();
     let patch = json!({
         "metadata": {
             "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
@@ -70,7 +72,7 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String],
         let given = given.clone().filter(|given| given.as_std().is_some_and(|duration| !duration.is_zero()));
         given.unwrap_or_else(|| GoDuration::from_secs(default)).to_string()
     };
-    let mut said = json!({
+    let mut spec_defaults = json!({
         "storageLocation": location,
         "ttl": GoDuration::from(ttl).to_string(),
         "includedNamespaces": namespaces,
@@ -80,15 +82,15 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String],
         "snapshotMoveData": spec.snapshot_move_data.unwrap_or(false),
     });
     if !places.is_empty() {
-        said["volumeSnapshotLocations"] = json!(places);
+        spec_defaults["volumeSnapshotLocations"] = json!(places);
     }
-    said
+    spec_defaults
 }
 
 /// Which Kubernetes the backup is of.
 async fn source_cluster(job: &Job<BackupController>) -> Result<Value, Error> {
     let root = job.tree.root();
-    let version = Patience::default().run(&root, || job.context.leader.cluster.get("/version")).await?;
+    let version = RetryPolicy::default().run(&root, || job.context.leader.cluster.get("/version")).await?;
     let version: Value = version.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     Ok(json!({
         labels::SOURCE_CLUSTER_K8S_GIT_VERSION: version["gitVersion"],
@@ -99,16 +101,19 @@ async fn source_cluster(job: &Job<BackupController>) -> Result<Value, Error> {
 }
 
 /// Looks what lies in the location under this name, and removes what an earlier attempt left.
-pub(super) async fn remove_earlier_attempt(job: &Job<BackupController>, store: &Store) -> Result<Standing, Error> {
+pub(super) async fn remove_earlier_attempt(
+    job: &Job<BackupController>,
+    store: &Store,
+) -> Result<ExistingBackup, Error> {
     let root = job.tree.root();
-    let _waits = show_waits(store, &root);
-    let standing = || async { backup::standing(store, &job.id.name, &job.id.uid).await };
-    let found = Patience::default().run(&root, standing).await?;
-    if found == Standing::Unfinished {
+    let _waits = show_store_waits(store, &root);
+    let find_existing = || async { backup::find_existing_backup(store, &job.id.name, &job.id.uid).await };
+    let found = RetryPolicy::default().run(&root, find_existing).await?;
+    if found == ExistingBackup::Unfinished {
         if !has_begun(job) {
-            return Err(Error::Occupied { name: job.id.name.clone(), location: store.name().to_owned() });
+            return Err(Error::UnfinishedBackupExists { name: job.id.name.clone(), location: store.name().to_owned() });
         }
-        job.record.effect()?;
+        job.record.check_effect()?;
         kill::point("backup.discard.before");
         backup::discard(store, &job.id.name).await?;
     }

@@ -45,7 +45,7 @@ pub struct Listening {
 /// Starts to listen.
 pub async fn listen(settings: &DownloadSettings, client: Client, namespace: &str) -> Result<Listening, Error> {
     let what = format!("listen for downloads on {}", settings.address);
-    let failed = |detail: String| Error::Answer { what: what.clone(), detail };
+    let failed = |detail: String| Error::InvalidResponse { what: what.clone(), detail };
     let acceptor = settings.tls.as_ref().map(|(cert, key)| acceptor(cert, key)).transpose().map_err(failed)?;
     let listener = TcpListener::bind(settings.address).await.map_err(|e| failed(e.to_string()))?;
     let address = listener.local_addr().map_err(|e| failed(e.to_string()))?;

@@ -12,13 +12,13 @@ use kube::api::ListParams;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::UploaderSettings;
 use plimsoll_archive::volume_info::{BackupVolumeInfo, CsiSnapshotInfo};
-use plimsoll_engine::backup::actions::{Answer, BackupItemAction, BackupItemActions, ItemId};
+use plimsoll_engine::backup::actions::{BackupActionOutput, BackupItemAction, BackupItemActions, ItemId};
 use plimsoll_engine::cluster::ItemMeta;
+use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationProgress, StartedOperation};
 use plimsoll_engine::log::Level;
-use plimsoll_engine::operations::{Background, Begun, Reading};
 use plimsoll_engine::registry::{AppliesTo, Source};
-use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Heard, Patience};
+use plimsoll_engine::{Error, PluginLogSink, RetryPolicy};
 use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
@@ -44,7 +44,7 @@ pub struct CsiBackupParameters {
     /// Whether plugins take snapshots too: then a driver without a class is theirs.
     pub plugins: bool,
     /// The Backup's filters.
-    pub selecting: Arc<Selecting>,
+    pub item_filter: Arc<ItemFilter>,
     /// What it wants of files.
     pub policy: FsBackupPolicy,
     /// How long a driver may take until it has a snapshot.
@@ -52,7 +52,7 @@ pub struct CsiBackupParameters {
     /// Where the data goes, if it is to be moved.
     pub movement: Option<DataMovement>,
     /// Where its log lines and problems go.
-    pub heard: Arc<Heard>,
+    pub plugin_log: Arc<PluginLogSink>,
 }
 
 /// Where the data of snapshots goes.
@@ -100,7 +100,7 @@ impl CsiBackup {
         if mapper.resolve(SNAPSHOTS).is_none() {
             if parameters.movement.is_some() {
                 let line = "spec.snapshotMoveData: this cluster knows no VolumeSnapshots, so no data is moved";
-                parameters.heard.line(Level::Warning, line.to_owned());
+                parameters.plugin_log.line(Level::Warning, line.to_owned());
             }
             return Ok(None);
         }
@@ -134,7 +134,7 @@ impl CsiBackup {
     }
 
     /// All pods have had their turn.
-    pub fn pods_are_read(&self) {
+    pub fn all_pods_read(&self) {
         self.pods_read.send_replace(true);
     }
 
@@ -157,13 +157,13 @@ impl CsiBackup {
 
     fn is_in_backup(&self, claim: &Value) -> bool {
         let meta: Result<ItemMeta, _> = ItemMeta::of(claim.to_string().as_bytes());
-        meta.is_ok_and(|meta| self.parameters.selecting.adds("persistentvolumeclaims", &meta))
+        meta.is_ok_and(|meta| self.parameters.item_filter.includes_additional_item("persistentvolumeclaims", &meta))
     }
 
     async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", plimsoll_engine::cluster::collection_path("v1", plural, namespace));
         let get = || self.parameters.services.leader.cluster.get(&path);
-        let found = Patience::default().run(&self.parameters.job.task, get).await?;
+        let found = RetryPolicy::default().run(&self.parameters.job.task, get).await?;
         Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -198,7 +198,7 @@ impl CsiBackup {
             let all = classes(client).list(&ListParams::default()).await;
             all.map_err(|e| Error::api("list VolumeSnapshotClasses", e))
         };
-        let all = Patience::default().run(&self.parameters.job.task, list).await?;
+        let all = RetryPolicy::default().run(&self.parameters.job.task, list).await?;
         Ok(all.items.iter().map(|class| json!(class)).collect())
     }
 
@@ -211,7 +211,7 @@ impl CsiBackup {
             Err(why) => why,
         };
         let level = if asked { Level::Error } else { Level::Warning };
-        self.parameters.heard.line(level, format!("claim {key} has no snapshot: {why}"));
+        self.parameters.plugin_log.line(level, format!("claim {key} has no snapshot: {why}"));
         None
     }
 
@@ -231,7 +231,7 @@ impl CsiBackup {
         };
         self.infos().push(info(&claimed, &made, started, self.uploads.is_some()));
         let complain =
-            |why: String| self.parameters.heard.line(Level::Error, format!("snapshot of claim {key}: {why}"));
+            |why: String| self.parameters.plugin_log.line(Level::Error, format!("snapshot of claim {key}: {why}"));
         Ok(made.map_err(complain).ok())
     }
 
@@ -272,14 +272,14 @@ impl CsiBackup {
             let all = api.list(&ListParams::default()).await;
             all.map_err(|e| Error::api(format!("list pods in namespace {namespace}"), e))
         };
-        let pods = Patience::default().run(&self.parameters.job.task, list).await?;
+        let pods = RetryPolicy::default().run(&self.parameters.job.task, list).await?;
         let pods: Arc<Vec<Value>> = Arc::new(pods.items.iter().map(|pod| json!(pod)).collect());
         known.insert(namespace.to_owned(), Arc::clone(&pods));
         Ok(pods)
     }
 
     /// Whether the snapshot of an operation is ready; then its size is known.
-    async fn ready(&self, operation: &str) -> Result<Reading, Error> {
+    async fn ready(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let CsiBackupParameters { services, job: VolumeJob { name, uid, task, .. }, limit, .. } = &self.parameters;
         let taker = SnapshotTaker { leader: &services.leader, backup: name, uid, limit: *limit, task };
         let (namespace, snapshot) = operation.split_once('/').unwrap_or_default();
@@ -334,46 +334,46 @@ fn snapshot_info(made: &CreatedSnapshot) -> CsiSnapshotInfo {
 /// A claim on its way into the archive: its snapshot comes along.
 struct ClaimAction(Arc<CsiBackup>);
 
-fn with_snapshot(mut item: Value, made: &CreatedSnapshot) -> Answer {
+fn with_snapshot(mut item: Value, made: &CreatedSnapshot) -> BackupActionOutput {
     mark(&mut item, "labels", SNAPSHOT_NAME, &labels::valid_name(&made.name));
     mark(&mut item, "annotations", SNAPSHOT_NAME, &made.name);
     mark(&mut item, "annotations", labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true");
     let snapshot = ItemId::new(SNAPSHOTS, Some(&made.namespace), &made.name);
     let content = ItemId::new(CONTENTS, None, &made.taken.content);
     let class = ItemId::new(CLASSES, None, &made.class);
-    let operation = Some(Begun { id: made.operation(), post: vec![snapshot.clone(), content.clone()] });
-    Answer { item: Some(item), additional: vec![snapshot, content, class], operation }
+    let operation = Some(StartedOperation { id: made.operation(), post: vec![snapshot.clone(), content.clone()] });
+    BackupActionOutput { item: Some(item), additional: vec![snapshot, content, class], operation }
 }
 
-fn with_upload(mut item: Value, upload: &Upload) -> Answer {
+fn with_upload(mut item: Value, upload: &Upload) -> BackupActionOutput {
     mark(&mut item, "labels", SNAPSHOT_NAME, &labels::valid_name(&upload.snapshot));
     mark(&mut item, "annotations", SNAPSHOT_NAME, &upload.snapshot);
     mark(&mut item, "annotations", UPLOAD_NAME, &format!("{}/{}", upload.namespace, upload.name));
     let post = vec![ItemId::new(UPLOADS, Some(&upload.namespace), &upload.name)];
-    let operation = Some(Begun { id: upload.operation.clone(), post });
-    Answer { item: Some(item), additional: Vec::new(), operation }
+    let operation = Some(StartedOperation { id: upload.operation.clone(), post });
+    BackupActionOutput { item: Some(item), additional: Vec::new(), operation }
 }
 
 impl BackupItemAction for ClaimAction {
-    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<Answer, Error>> {
+    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<BackupActionOutput, Error>> {
         Box::pin(async move {
             // The sender is part of this object, so this does not fail.
             let _ = self.0.pods_read.subscribe().wait_for(|read| *read).await;
             Ok(match self.0.deal_with(item).await? {
                 Some(ClaimResult::Snapshot(made)) => with_snapshot(item.clone(), &made),
                 Some(ClaimResult::Upload(upload)) => with_upload(item.clone(), &upload),
-                None => Answer::default(),
+                None => BackupActionOutput::default(),
             })
         })
     }
 
-    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
         Some(self)
     }
 }
 
-impl Background for ClaimAction {
-    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<Reading, Error>> {
+impl ItemOperationClient for ClaimAction {
+    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<ItemOperationProgress, Error>> {
         Box::pin(async move {
             match &self.0.uploads {
                 Some(uploads) => uploads.read(operation).await,
@@ -393,7 +393,7 @@ impl Background for ClaimAction {
     }
 
     /// A new leader finds the same snapshot, and the same upload, by its name.
-    fn is_found_again(&self) -> bool {
+    fn resumes_operations(&self) -> bool {
         true
     }
 }

@@ -11,9 +11,11 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataDownloadSpec, DataUpload, NodeOs, TargetVolumeSpec};
 use plimsoll_archive::volume_info::{RestoreVolumeInfo, SnapshotDataMovementInfo};
-use plimsoll_engine::operations::Reading;
-use plimsoll_engine::restore::action::{Adds, Input, Output, RestoreItemAction};
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::item_operations::ItemOperationProgress;
+use plimsoll_engine::restore::action::{
+    AdditionalResources, RestoreActionInput, RestoreActionOutput, RestoreItemAction,
+};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use serde_json::{Value, json};
 
 use super::restore::CsiRestoreParameters;
@@ -30,18 +32,18 @@ pub(super) type KnownUploads = Arc<Mutex<HashMap<String, DataUpload>>>;
 pub(super) struct RememberUploads(pub KnownUploads);
 
 impl RestoreItemAction for RememberUploads {
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
         Box::pin(async move {
             let read = serde_json::from_value::<DataUpload>(input.from_backup.clone());
             let upload = read.map_err(|error| format!("it cannot be read: {error}"))?;
             let key = format!("{}/{}", upload.namespace().unwrap_or_default(), upload.name_any());
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, upload);
-            Ok(Output { skip: true, ..Output::of(input.item) })
+            Ok(RestoreActionOutput { skip: true, ..RestoreActionOutput::of(input.item) })
         })
     }
 
-    fn adds(&self) -> Adds {
-        Adds::Nothing
+    fn additional_resources(&self) -> AdditionalResources {
+        AdditionalResources::None
     }
 }
 
@@ -83,7 +85,7 @@ impl Downloads {
         from_backup: &Value,
         upload: &str,
         target: &str,
-    ) -> Result<Output, String> {
+    ) -> Result<RestoreActionOutput, String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(upload).cloned();
         let Some(known) = known else {
             return Err(format!("the backup has no DataUpload {upload}, which its data is in"));
@@ -94,7 +96,7 @@ impl Downloads {
         }
         if snapshot.is_empty() {
             // There is no snapshot of nothing: the volume was empty, and a new one is too.
-            return Ok(Output::of(claim));
+            return Ok(RestoreActionOutput::of(claim));
         }
         let name = text(from_backup, "/metadata/name");
         let download = Self::object(parameters, &known, from_backup, target);
@@ -103,7 +105,7 @@ impl Downloads {
         let info = info(&download, &known, name, target, &operation);
         self.begun().insert(operation.clone(), StartedDownload { download: download.name_any(), info });
         claim["spec"]["selector"] = json!({ "matchLabels": { AWAITED_VOLUME: awaited(&download, target, name) } });
-        Ok(Output { item: claim, operation: Some(operation), ..Output::default() })
+        Ok(RestoreActionOutput { item: claim, operation: Some(operation), ..RestoreActionOutput::default() })
     }
 
     fn object(parameters: &CsiRestoreParameters, upload: &DataUpload, claim: &Value, target: &str) -> DataDownload {
@@ -159,7 +161,7 @@ impl Downloads {
         };
         self.services.leader.fence.check()?;
         kill::point("download.create.before");
-        Patience::default().run(&parameters.job.task, create).await?;
+        RetryPolicy::default().run(&parameters.job.task, create).await?;
         kill::point("download.create.after");
         Ok(())
     }
@@ -170,12 +172,12 @@ impl Downloads {
     }
 
     /// How far a download is. It has ended when its claim has the volume.
-    pub async fn read(&self, operation: &str) -> Result<Reading, Error> {
+    pub async fn read(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let name = self.name_of(operation)?;
         let found = self.services.leader.api::<DataDownload>().get_opt(&name).await;
         let Some(download) = found.map_err(|e| Error::api(format!("read DataDownload {name}"), e))? else {
             let error = format!("DataDownload {name} was deleted");
-            return Ok(Reading { completed: true, error, ..Reading::default() });
+            return Ok(ItemOperationProgress { completed: true, error, ..ItemOperationProgress::default() });
         };
         let mut reading = self.monitor.read(&download).await?;
         if let Some(moved) =

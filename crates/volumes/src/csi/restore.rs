@@ -12,9 +12,11 @@ use plimsoll_api::labels::{self, RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS as MUST_I
 use plimsoll_api::velero::v1::UploaderSettings;
 use plimsoll_archive::volume_info::{CsiSnapshotInfo, RestoreVolumeInfo};
 use plimsoll_engine::Error;
-use plimsoll_engine::operations::{Background, Reading};
+use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationProgress};
 use plimsoll_engine::registry::{AppliesTo, Source};
-use plimsoll_engine::restore::action::{Adds, Identifier, Input, Output, RestoreItemAction};
+use plimsoll_engine::restore::action::{
+    AdditionalResources, ItemId, RestoreActionInput, RestoreActionOutput, RestoreItemAction,
+};
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
@@ -148,18 +150,22 @@ fn freed(mut item: Value) -> Value {
 }
 
 /// A claim that begins as a snapshot.
-fn from_snapshot(item: Value, from_backup: &Value, snapshot: &str, called: &str) -> Output {
+fn from_snapshot(item: Value, from_backup: &Value, snapshot: &str, called: &str) -> RestoreActionOutput {
     let mut item = freed(item);
     let source = json!({ "apiGroup": GROUP, "kind": "VolumeSnapshot", "name": called });
     item["spec"]["dataSource"] = source.clone();
     item["spec"]["dataSourceRef"] = source;
     mark(&mut item, "annotations", MUST_INCLUDE, "true");
     let namespace = text(from_backup, "/metadata/namespace");
-    Output { item, additional: vec![Identifier::namespaced(SNAPSHOTS, namespace, snapshot)], ..Output::default() }
+    RestoreActionOutput {
+        item,
+        additional: vec![ItemId::namespaced(SNAPSHOTS, namespace, snapshot)],
+        ..RestoreActionOutput::default()
+    }
 }
 
 /// A snapshot of a content that has the same name.
-fn snapshot(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<Output, String> {
+fn snapshot(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<RestoreActionOutput, String> {
     let content = text(from_backup, "/status/boundVolumeSnapshotContentName");
     if content.is_empty() {
         return Err("it has no content: the driver had not taken it".to_owned());
@@ -175,14 +181,14 @@ fn snapshot(item: &Value, from_backup: &Value, called: &str, target: &str) -> Re
         made["spec"]["volumeSnapshotClassName"] = json!(class);
     }
     mark(&mut made, "annotations", MUST_INCLUDE, "true");
-    let class = class.map(|class| Identifier::cluster(CLASSES, class));
-    let additional = class.into_iter().chain([Identifier::cluster(CONTENTS, content)]).collect();
+    let class = class.map(|class| ItemId::cluster(CLASSES, class));
+    let additional = class.into_iter().chain([ItemId::cluster(CONTENTS, content)]).collect();
     let operation = Some(format!("{target}/{called}"));
-    Ok(Output { item: made, additional, operation, ..Output::default() })
+    Ok(RestoreActionOutput { item: made, additional, operation, ..RestoreActionOutput::default() })
 }
 
 /// A content of the driver's own handle. It is kept when its objects go: the backup still needs it.
-fn content(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<Output, String> {
+fn content(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<RestoreActionOutput, String> {
     let handle = text(from_backup, "/status/snapshotHandle");
     if handle.is_empty() {
         return Err("it has no handle: the driver had not taken it".to_owned());
@@ -194,18 +200,18 @@ fn content(item: &Value, from_backup: &Value, called: &str, target: &str) -> Res
     if let Some(class) = from_backup.pointer("/spec/volumeSnapshotClassName") {
         made["spec"]["volumeSnapshotClassName"] = class.clone();
     }
-    Ok(Output::of(made))
+    Ok(RestoreActionOutput::of(made))
 }
 
 impl Restorer {
-    async fn claim(&self, item: Value, from_backup: &Value) -> Result<Output, String> {
+    async fn claim(&self, item: Value, from_backup: &Value) -> Result<RestoreActionOutput, String> {
         let (snapshot, upload) = (note(from_backup, SNAPSHOT_NAME), note(from_backup, UPLOAD_NAME));
         if (snapshot.is_empty() && upload.is_empty()) || !self.all.parameters.with_data {
-            return Ok(Output::of(item));
+            return Ok(RestoreActionOutput::of(item));
         }
         let target = self.all.target(text(from_backup, "/metadata/namespace"));
         if self.all.is_bound_elsewhere(target, text(from_backup, "/metadata/name")).await? {
-            return Ok(Output::of(item));
+            return Ok(RestoreActionOutput::of(item));
         }
         if !upload.is_empty() {
             return self.all.downloads.begin(&self.all.parameters, freed(item), from_backup, upload, target).await;
@@ -232,9 +238,9 @@ impl Restorer {
         self.all.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info);
     }
 
-    fn act(&self, item: &Value, from_backup: &Value) -> Result<Output, String> {
+    fn act(&self, item: &Value, from_backup: &Value) -> Result<RestoreActionOutput, String> {
         if !self.all.parameters.with_data {
-            return Ok(Output { skip: true, ..Output::of(item.clone()) });
+            return Ok(RestoreActionOutput { skip: true, ..RestoreActionOutput::of(item.clone()) });
         }
         if self.part == Part::Snapshot {
             let (name, namespace) = (text(from_backup, "/metadata/name"), text(from_backup, "/metadata/namespace"));
@@ -263,7 +269,7 @@ impl Restorer {
     }
 
     /// Whether a snapshot can be used.
-    async fn ready(&self, operation: &str) -> Result<Reading, Error> {
+    async fn ready(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let (namespace, name) = operation.split_once('/').unwrap_or_default();
         let (mut reading, _) = reading(look(&self.all.parameters.services.leader.client, namespace, name).await?);
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
@@ -277,7 +283,7 @@ impl Restorer {
 }
 
 impl RestoreItemAction for Restorer {
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
         Box::pin(async move {
             match self.part {
                 Part::Claim => self.claim(input.item, input.from_backup).await,
@@ -286,21 +292,21 @@ impl RestoreItemAction for Restorer {
         })
     }
 
-    fn adds(&self) -> Adds {
+    fn additional_resources(&self) -> AdditionalResources {
         match self.part {
-            Part::Claim => Adds::These(&[SNAPSHOTS]),
-            Part::Snapshot => Adds::These(&[CLASSES, CONTENTS]),
-            Part::Content => Adds::Nothing,
+            Part::Claim => AdditionalResources::Only(&[SNAPSHOTS]),
+            Part::Snapshot => AdditionalResources::Only(&[CLASSES, CONTENTS]),
+            Part::Content => AdditionalResources::None,
         }
     }
 
-    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
         Some(self)
     }
 }
 
-impl Background for Restorer {
-    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<Reading, Error>> {
+impl ItemOperationClient for Restorer {
+    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<ItemOperationProgress, Error>> {
         Box::pin(async move {
             match self.part {
                 Part::Claim => self.all.downloads.read(operation).await,
@@ -319,7 +325,7 @@ impl Background for Restorer {
         })
     }
 
-    fn is_found_again(&self) -> bool {
+    fn resumes_operations(&self) -> bool {
         true
     }
 }
@@ -335,13 +341,13 @@ mod tests {
         let output = from_snapshot(claim.clone(), &claim, "s", "called");
         assert_eq!(output.item["spec"]["dataSource"]["name"], "called");
         assert!(output.item["spec"].get("volumeName").is_none() && note(&output.item, SNAPSHOT_NAME).is_empty());
-        assert_eq!(output.additional, [Identifier::namespaced(SNAPSHOTS, "old", "s")]);
+        assert_eq!(output.additional, [ItemId::namespaced(SNAPSHOTS, "old", "s")]);
         let from = json!({ "metadata": { "namespace": "old", "name": "s" }, "spec": { "volumeSnapshotClassName": "k" },
             "status": { "boundVolumeSnapshotContentName": "content" } });
         let output = snapshot(&from, &from, "called", "new").unwrap();
         assert_eq!(output.item["metadata"]["name"], "called");
         assert_eq!(output.operation.as_deref(), Some("new/called"));
-        assert_eq!(output.additional, [Identifier::cluster(CLASSES, "k"), Identifier::cluster(CONTENTS, "content")]);
+        assert_eq!(output.additional, [ItemId::cluster(CLASSES, "k"), ItemId::cluster(CONTENTS, "content")]);
         let from = json!({ "metadata": { "name": "content" }, "status": { "snapshotHandle": "h" },
             "spec": { "driver": "d", "deletionPolicy": "Delete", "volumeSnapshotRef": { "name": "s", "namespace": "old" } } });
         let output = content(&from, &from, "called", "new").unwrap();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use plimsoll_api::labels;
-use plimsoll_engine::operations::Reading;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::item_operations::ItemOperationProgress;
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::LeaderClient;
 use plimsoll_progress::{Task, Total, Unit};
 use serde_json::{Value, json};
@@ -78,8 +78,10 @@ impl SnapshotTaker<'_> {
             "metadata": { "name": name, "namespace": namespace, "labels": {
                 labels::BACKUP_NAME: labels::valid_name(self.backup), labels::BACKUP_UID: self.uid } },
             "spec": { "source": { "persistentVolumeClaimName": of }, "volumeSnapshotClassName": class } });
-        let object: DynamicObject = serde_json::from_value(object)
-            .map_err(|e| Error::Answer { what: format!("make VolumeSnapshot {name}"), detail: e.to_string() })?;
+        let object: DynamicObject = serde_json::from_value(object).map_err(|e| Error::InvalidResponse {
+            what: format!("make VolumeSnapshot {name}"),
+            detail: e.to_string(),
+        })?;
         let api = snapshots(&self.leader.client, namespace);
         let create = || async {
             match api.create(&PostParams::default(), &object).await {
@@ -89,7 +91,7 @@ impl SnapshotTaker<'_> {
         };
         self.leader.fence.check()?;
         kill::point("csi.create.before");
-        Patience::default().run(self.task, create).await?;
+        RetryPolicy::default().run(self.task, create).await?;
         kill::point("csi.create.after");
         Ok(())
     }
@@ -102,7 +104,7 @@ impl SnapshotTaker<'_> {
         let mut waiting = None;
         loop {
             let trouble =
-                match Patience::default().run(self.task, || look(&self.leader.client, namespace, name)).await? {
+                match RetryPolicy::default().run(self.task, || look(&self.leader.client, namespace, name)).await? {
                     State::Taken(taken) => {
                         self.show(&taken);
                         return Ok(taken);
@@ -144,11 +146,15 @@ impl SnapshotTaker<'_> {
             let written = contents(client).patch(&taken.content, &PatchParams::default(), &key).await;
             written.map(drop).map_err(|e| Error::api(format!("write VolumeSnapshotContent {}", taken.content), e))
         };
-        Patience::default().run(self.task, write).await
+        RetryPolicy::default().run(self.task, write).await
     }
 
     /// How far the driver is with a snapshot; once it is ready, what is known of it.
-    pub async fn read(&self, namespace: &str, name: &str) -> Result<(Reading, Option<SnapshotDetails>), Error> {
+    pub async fn read(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(ItemOperationProgress, Option<SnapshotDetails>), Error> {
         let (reading, taken) = reading(look(&self.leader.client, namespace, name).await?);
         if let Some(taken) = &taken {
             self.annotate(namespace, name, taken).await?;
@@ -173,10 +179,12 @@ pub(super) async fn look(client: &Client, namespace: &str, name: &str) -> Result
 }
 
 /// The same, as an operation shows it; once the snapshot is ready, what is known of it.
-pub(super) fn reading(state: State) -> (Reading, Option<SnapshotDetails>) {
+pub(super) fn reading(state: State) -> (ItemOperationProgress, Option<SnapshotDetails>) {
     let taken = match state {
         State::Taken(taken) => taken,
-        State::Failed(error) => return (Reading { completed: true, error, ..Reading::default() }, None),
+        State::Failed(error) => {
+            return (ItemOperationProgress { completed: true, error, ..ItemOperationProgress::default() }, None);
+        }
         State::Pending(why) => SnapshotDetails { trouble: why, ..SnapshotDetails::default() },
     };
     let size = u64::try_from(taken.size).unwrap_or(0);
@@ -186,6 +194,13 @@ pub(super) fn reading(state: State) -> (Reading, Option<SnapshotDetails>) {
         (None, false) => "being made ready to use".to_owned(),
     };
     let (completed, done) = (taken.ready, if taken.ready { size } else { 0 });
-    let reading = Reading { completed, done, total: size, units: "Bytes".into(), description, ..Reading::default() };
+    let reading = ItemOperationProgress {
+        completed,
+        done,
+        total: size,
+        units: "Bytes".into(),
+        description,
+        ..ItemOperationProgress::default()
+    };
     (reading, completed.then_some(taken))
 }

@@ -10,8 +10,8 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{CsiSnapshotSpec, DataUpload, DataUploadSpec};
 use plimsoll_archive::volume_info::{BackupVolumeInfo, SnapshotDataMovementInfo};
-use plimsoll_engine::operations::Reading;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::item_operations::ItemOperationProgress;
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
 
@@ -148,7 +148,7 @@ impl Uploads {
         };
         self.services.leader.fence.check()?;
         kill::point("upload.create.before");
-        Patience::default().run(taker.task, create).await?;
+        RetryPolicy::default().run(taker.task, create).await?;
         kill::point("upload.create.after");
         Ok(())
     }
@@ -159,13 +159,15 @@ impl Uploads {
     }
 
     /// How far an upload is.
-    pub async fn read(&self, operation: &str) -> Result<Reading, Error> {
+    pub async fn read(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let name = self.name_of(operation)?;
         match self.find(&name).await? {
             Some(upload) => self.monitor.read(&upload).await,
-            None => {
-                Ok(Reading { completed: true, error: format!("DataUpload {name} was deleted"), ..Reading::default() })
-            }
+            None => Ok(ItemOperationProgress {
+                completed: true,
+                error: format!("DataUpload {name} was deleted"),
+                ..ItemOperationProgress::default()
+            }),
         }
     }
 
@@ -181,7 +183,7 @@ impl Uploads {
     pub async fn settle(&self, info: &mut BackupVolumeInfo) -> Result<(), Error> {
         let Some(moved) = info.snapshot_data_movement_info.as_mut() else { return Ok(()) };
         let name = self.name_of(&moved.operation_id)?;
-        let found = Patience::default().run(&self.task, || self.find(&name)).await?;
+        let found = RetryPolicy::default().run(&self.task, || self.find(&name)).await?;
         let Some(upload) = found else {
             info.result = "failed".into();
             return Ok(());

@@ -21,8 +21,8 @@ pub struct AgentHeartbeats {
     client: Client,
     namespace: String,
     api: Api<Lease>,
-    /// One that was not heard of for this long is taken for dead.
-    patience: Duration,
+    /// An agent without a heartbeat for this long counts as dead.
+    timeout: Duration,
     known: HashMap<String, LastHeartbeat>,
 }
 
@@ -47,9 +47,9 @@ pub struct MissedHeartbeat {
 
 impl AgentHeartbeats {
     /// Looks at the Leases of one namespace.
-    pub fn new(client: Client, namespace: &str, patience: Duration) -> Self {
+    pub fn new(client: Client, namespace: &str, timeout: Duration) -> Self {
         let api = Api::namespaced(client.clone(), namespace);
-        Self { client, namespace: namespace.to_owned(), api, patience, known: HashMap::new() }
+        Self { client, namespace: namespace.to_owned(), api, timeout, known: HashMap::new() }
     }
 
     /// What is wrong with the agent of a node, as far as this process has seen. Clocks of other machines do not matter.
@@ -67,7 +67,7 @@ impl AgentHeartbeats {
             };
             self.note(node, renewed, others, now);
         }
-        Ok(self.known.get(node).and_then(|known| judge(node, known, now, self.patience)))
+        Ok(self.known.get(node).and_then(|known| judge(node, known, now, self.timeout)))
     }
 
     fn note(&mut self, node: &str, renewed: Option<MicroTime>, others: Option<Peer>, now: Instant) {
@@ -80,7 +80,7 @@ impl AgentHeartbeats {
     }
 }
 
-fn judge(node: &str, known: &LastHeartbeat, now: Instant, patience: Duration) -> Option<MissedHeartbeat> {
+fn judge(node: &str, known: &LastHeartbeat, now: Instant, timeout: Duration) -> Option<MissedHeartbeat> {
     let silent = now - known.since;
     let seconds = silent.as_secs();
     match &known.renewed {
@@ -90,13 +90,13 @@ fn judge(node: &str, known: &LastHeartbeat, now: Instant, patience: Duration) ->
                 Some(peer) => format!("no agent of ours works on node {node} beside {peer}"),
                 None => format!("no agent runs on node {node}"),
             },
-            over: silent >= patience,
+            over: silent >= timeout,
         }),
         // One that lives says so only so often.
         Some(_) if silent >= RENEW_INTERVAL * 2 => Some(MissedHeartbeat {
             reason: "NodeAgentSilent",
-            message: format!("the agent of node {node} has not been heard of for {seconds} s"),
-            over: silent >= patience.max(RENEW_INTERVAL * 3),
+            message: format!("no heartbeat from the agent of node {node} for {seconds} s"),
+            over: silent >= timeout.max(RENEW_INTERVAL * 3),
         }),
         Some(_) => None,
     }
@@ -108,10 +108,10 @@ mod tests {
 
     #[test]
     fn an_agent_that_is_missing_is_named_at_once_and_one_that_falls_silent_after_a_while() {
-        let (start, patience) = (Instant::now(), Duration::from_secs(40));
+        let (start, timeout) = (Instant::now(), Duration::from_secs(40));
         let at = |renewed: Option<MicroTime>, seconds: u64| {
             let now = start + Duration::from_secs(seconds);
-            judge("n", &LastHeartbeat { looked: now, renewed, others: None, since: start }, now, patience)
+            judge("n", &LastHeartbeat { looked: now, renewed, others: None, since: start }, now, timeout)
         };
         let renewed = Some(MicroTime(jiff::Timestamp::UNIX_EPOCH));
         let missing = at(None, 0).unwrap();
@@ -119,7 +119,7 @@ mod tests {
         assert!(at(None, 40).unwrap().over);
         assert_eq!(at(renewed.clone(), 12), None);
         let silent = at(renewed.clone(), 25).unwrap();
-        assert_eq!(silent.message, "the agent of node n has not been heard of for 25 s");
+        assert_eq!(silent.message, "no heartbeat from the agent of node n for 25 s");
         assert!(!silent.over && at(renewed, 40).unwrap().over);
     }
 }

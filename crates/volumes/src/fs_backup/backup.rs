@@ -9,8 +9,8 @@ use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, UploaderSettings, UploaderType};
 use plimsoll_archive::volume_info::BackupVolumeInfo;
-use plimsoll_engine::ports::{VolumeResults, Volumes};
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::ports::{VolumeBackupResults, VolumeBackupper};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use super::follower::{Ended, Follower};
 use super::policy::{Choice, FsBackupPolicy, VolumeBinding, listed, volumes};
 use super::services::TransferServices;
 use super::volume_info::{self, ClaimInfo};
-use super::volume_reader::Reading;
+use super::volume_reader::VolumeReader;
 use super::{identifier, transfer_name};
 use crate::repositories::{RepositoryCache, RepositoryKey};
 use crate::transfer::{TransferMessage, transfer_message};
@@ -61,7 +61,7 @@ struct State {
     windows: HashMap<String, bool>,
     started: Vec<Started>,
     idle: Vec<Idle>,
-    results: VolumeResults,
+    results: VolumeBackupResults,
 }
 
 #[derive(Clone)]
@@ -123,8 +123,8 @@ impl FsBackup {
         self.state().results.warnings.push((text(pod, "/metadata/namespace").to_owned(), text_of_it));
     }
 
-    fn reading(&self) -> Reading<'_> {
-        Reading { cluster: &self.parameters.services.leader.cluster, task: &self.parameters.job.task }
+    fn reading(&self) -> VolumeReader<'_> {
+        VolumeReader { cluster: &self.parameters.services.leader.cluster, task: &self.parameters.job.task }
     }
 
     /// The volumes of a pod that are backed up. Those that should be and cannot are named.
@@ -264,7 +264,7 @@ impl FsBackup {
                 answer => answer.map(|_| ()).map_err(|e| Error::api(format!("create PodVolumeBackup {name}"), e)),
             }
         };
-        Patience::default().run(task, create).await?;
+        RetryPolicy::default().run(task, create).await?;
         kill::point("volumes.create.after");
         Ok(())
     }
@@ -307,7 +307,7 @@ impl FsBackup {
     }
 
     /// Waits for all of them; what they amount to.
-    async fn results(&self) -> VolumeResults {
+    async fn results(&self) -> VolumeBackupResults {
         let started = self.state().started.clone();
         let mut infos: Vec<BackupVolumeInfo> = Vec::new();
         let mut backups = Vec::new();
@@ -346,12 +346,12 @@ pub(super) fn windows_refused(node: &str) -> String {
     format!("node {node} runs Windows, which is not supported")
 }
 
-impl Volumes for FsBackup {
-    fn wants(&self, pod: &Value) -> bool {
+impl VolumeBackupper for FsBackup {
+    fn has_volumes(&self, pod: &Value) -> bool {
         self.parameters.policy.concern(pod)
     }
 
-    fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
+    fn back_up<'a>(&'a self, pod: &'a Value, frozen: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let chosen = self.choose(pod).await?;
             if chosen.is_empty() {
@@ -359,8 +359,8 @@ impl Volumes for FsBackup {
             }
             let count = chosen.len();
             let started = self.begin(pod, chosen).await?;
-            if still {
-                let _waiting = task.wait_in_queue(format!("waiting for {count} volumes of a pod that stands still"));
+            if frozen {
+                let _waiting = task.wait_in_queue(format!("waiting for {count} volumes of a frozen pod"));
                 for one in started {
                     // What became of it is a part of the results.
                     let _ = one.ended.await;
@@ -370,7 +370,7 @@ impl Volumes for FsBackup {
         })
     }
 
-    fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>> {
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeBackupResults, Error>> {
         Box::pin(async {
             let results = self.results().await;
             self.parameters.job.task.finish();

@@ -566,7 +566,7 @@ mod tests {
         hear_all(&follower, vec![Apply(aged("after", 50)), Apply(aged("ahead", -50))]);
         assert!(!["before", "after", "ahead"].into_iter().any(is_overdue));
         tokio::time::advance(Duration::from_secs(11)).await;
-        // What is heard of it later counts nothing anew.
+        // Later updates do not count again.
         hear_all(&follower, vec![Apply(aged("after", 50))]);
         assert_eq!(["before", "after", "ahead"].map(is_overdue), [true, true, false]);
         tokio::time::advance(CANCEL_TIMEOUT).await;

@@ -2,7 +2,7 @@
 
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::BackupSpec;
-use plimsoll_engine::selection::Selecting;
+use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
 use serde_json::Value;
 
@@ -56,10 +56,14 @@ impl FsBackupPolicy {
     pub fn of(
         spec: &BackupSpec,
         policies: Option<ResourcePolicies>,
-        selecting: &Selecting,
+        item_filter: &ItemFilter,
         servers_default: bool,
     ) -> Self {
-        Self { by_default: all_by_default(spec, servers_default), policies, without_claims: !selecting.claims() }
+        Self {
+            by_default: all_by_default(spec, servers_default),
+            policies,
+            without_claims: !item_filter.includes_claims(),
+        }
     }
 
     /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
@@ -259,8 +263,8 @@ mod tests {
         };
         let policy = |spec: Value| {
             let spec: BackupSpec = serde_json::from_value(spec).unwrap();
-            let selecting = Selecting::for_backup(&spec, None, std::slice::from_ref(&claims), &[]).unwrap();
-            FsBackupPolicy::of(&spec, None, &selecting, true)
+            let item_filter = ItemFilter::for_backup(&spec, None, std::slice::from_ref(&claims), &[]).unwrap();
+            FsBackupPolicy::of(&spec, None, &item_filter, true)
         };
         for spec in [
             json!({ "excludedResources": ["pvc"] }),

@@ -12,10 +12,10 @@ use plimsoll_api::velero::v1::{
     PodVolumeBackup, PodVolumeRestore, PodVolumeRestoreSpec, TransferPhase, UploaderSettings, UploaderType,
 };
 use plimsoll_engine::cluster::collection_path;
-use plimsoll_engine::ports::{RestoredVolumes, VolumeData};
+use plimsoll_engine::ports::{VolumeRestoreResults, VolumeRestorer};
 use plimsoll_engine::registry::{AppliesTo, Source as Origin};
 use plimsoll_engine::restore::actions::Actions;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -25,7 +25,7 @@ use super::follower::{Ended, Follower};
 use super::restore_wait_action::{ACTION, Expected, Pods, RestoreHelper, RestoreWaitAction, WaitContainerConfig};
 use super::restored_pod::RestoredPod;
 use super::services::TransferServices;
-use super::volume_reader::Reading;
+use super::volume_reader::VolumeReader;
 use super::{identifier, transfer_name, volume_info};
 use crate::repositories::{RepositoryCache, RepositoryKey};
 use crate::transfer::{INCOMPLETE, RESTORE_WAIT, TransferMessage, transfer_message};
@@ -161,8 +161,8 @@ impl FsRestore {
     }
 }
 
-impl VolumeData for FsRestore {
-    fn begin(&self, pod: &Value) {
+impl VolumeRestorer for FsRestore {
+    fn start_pod(&self, pod: &Value) {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
         let expected = self.work.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -176,7 +176,7 @@ impl VolumeData for FsRestore {
         self.tasks().spawn(async move { work.restore(pod, backups).await });
     }
 
-    fn finish(&self) -> BoxFuture<'_, Result<RestoredVolumes, Error>> {
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeRestoreResults, Error>> {
         Box::pin(async {
             let mut tasks = take(&mut *self.tasks());
             while tasks.join_next().await.is_some() {}
@@ -214,7 +214,7 @@ impl Work {
         }
         let claim = claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let path = collection_path("v1", "pods", Some(namespace));
-        let found = Patience::default().run(task, || services.leader.cluster.get(&path)).await?;
+        let found = RetryPolicy::default().run(task, || services.leader.cluster.get(&path)).await?;
         let pods: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         for user in users(&pods, claim).into_iter().filter(|user| *user != pod) {
             let line = format!(
@@ -280,7 +280,7 @@ impl Work {
                 answer => answer.map(|_| ()).map_err(|e| Error::api(format!("create PodVolumeRestore {name}"), e)),
             }
         };
-        Patience::default().run(&shown, create).await?;
+        RetryPolicy::default().run(&shown, create).await?;
         kill::point("volumes.create.after");
         let ended = self.follower.follow(&name, shown);
         Ok(Started { pod: RestoredPod::of(pod), namespace, label: label.to_owned(), claim, ended })
@@ -288,7 +288,7 @@ impl Work {
 
     async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
         let FsRestoreParameters { services, job: VolumeJob { task, .. }, .. } = &self.parameters;
-        Reading { cluster: &services.leader.cluster, task }.claim(namespace, name).await
+        VolumeReader { cluster: &services.leader.cluster, task }.claim(namespace, name).await
     }
 
     fn transfer(
@@ -333,7 +333,7 @@ impl Work {
         PodVolumeRestore { metadata, spec, status: None }
     }
 
-    async fn results(&self) -> Result<RestoredVolumes, Error> {
+    async fn results(&self) -> Result<VolumeRestoreResults, Error> {
         let (started, mut errors, mut warnings) = {
             let mut state = self.state();
             if let Some(error) = state.fenced.take() {
@@ -367,7 +367,7 @@ impl Work {
         errors.extend(self.go_on(with_data).await?);
         self.parameters.job.task.finish();
         errors.extend(self.left_empty().await?);
-        Ok(RestoredVolumes { infos, errors, warnings })
+        Ok(VolumeRestoreResults { infos, errors, warnings })
     }
 }
 

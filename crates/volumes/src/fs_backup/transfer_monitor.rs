@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_engine::Error;
-use plimsoll_engine::operations::Reading;
+use plimsoll_engine::item_operations::ItemOperationProgress;
 
 use super::agent_heartbeat::AgentHeartbeats;
 use super::follower::give_up;
@@ -29,7 +29,7 @@ impl TransferMonitor {
     }
 
     /// How far it is.
-    pub async fn read<T: Transfer>(&self, object: &T) -> Result<Reading, Error> {
+    pub async fn read<T: Transfer>(&self, object: &T) -> Result<ItemOperationProgress, Error> {
         let mut reading = reading(object);
         let node = object.node().unwrap_or_default();
         if reading.completed || node.is_empty() {
@@ -46,7 +46,7 @@ impl TransferMonitor {
     }
 }
 
-fn reading<T: Transfer>(object: &T) -> Reading {
+fn reading<T: Transfer>(object: &T) -> ItemOperationProgress {
     let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     let shown = object.shown().unwrap_or_default();
     let (phase, message) = (object.phase(), object.message().unwrap_or_default());
@@ -64,13 +64,13 @@ fn reading<T: Transfer>(object: &T) -> Reading {
             description = format!("{description}, {part}");
         }
     }
-    Reading {
+    ItemOperationProgress {
         completed: phase.is_ended(),
         error: error.to_owned(),
         done: number(shown.bytes_done),
         total: number(shown.total_bytes),
         units: "Bytes".into(),
         description,
-        ..Reading::default()
+        ..ItemOperationProgress::default()
     }
 }

@@ -10,7 +10,7 @@ use plimsoll_api::velero::v1::{
     BackupRepository, BackupRepositorySpec, BackupStorageLocation, BackupStorageLocationSpec, RepositoryPhase,
     UploaderType,
 };
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_mover::{
     EnsureOutcome, Job, MoverCommand, MoverError, MoverKind, Outcome, Repository, StaleLockDetector, Work,
     restic_identifier, spawn,
@@ -318,8 +318,8 @@ async fn record_event(
 ///
 /// A repository that is `Ready` is taken at its word if this leader has seen it where its location is now.
 pub async fn require(repositories: &Repositories, key: &RepositoryKey, task: &Task) -> Result<BackupRepository, Error> {
-    let patience = Patience::new(WAIT_TIMEOUT);
-    let repository = patience.run(task, || find_or_create(repositories, key)).await?;
+    let retry = RetryPolicy::with_timeout(WAIT_TIMEOUT);
+    let repository = retry.run(task, || find_or_create(repositories, key)).await?;
     let name = repository.name_any();
     let known = repositories.of(&name);
     // Held for one try only: others have questions about it, too.
@@ -330,7 +330,7 @@ pub async fn require(repositories: &Repositories, key: &RepositoryKey, task: &Ta
         let written = save_result(&repository, &mut known, repositories, location, &result).await?;
         result.map(|_| written)
     };
-    patience.run(task, open).await
+    retry.run(task, open).await
 }
 
 /// Waits until no other task works on a repository, and shows that.

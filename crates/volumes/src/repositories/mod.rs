@@ -68,7 +68,7 @@ impl Repositories {
     }
 }
 
-/// Where locations were when they were last heard of. Their status changes every minute, and that is nothing to look for.
+/// The settings of locations as last observed. Changes of their status, one a minute, are ignored.
 #[derive(Default)]
 struct LocationChanges(Mutex<HashMap<String, BackupStorageLocationSpec>>);
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::BackupRepository;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_mover::{LockInfo, Outcome, References, Repository, SnapshotInfo, Work, orphaned_snapshots};
 use plimsoll_progress::{Clock, Operation, Task};
 use plimsoll_store::Tuning;
@@ -225,8 +225,8 @@ async fn find_answer(
     }
     let store = || repositories.storage.open_with(&location, Tuning::default());
     // An API server or a store that is busy for a moment is no answer.
-    let (root, patience) = (operation.root(), Patience::new(RETRY_TIMEOUT));
-    let references = patience.run(&root, || async { references::find(repositories, &store().await?).await });
+    let (root, retry) = (operation.root(), RetryPolicy::with_timeout(RETRY_TIMEOUT));
+    let references = retry.run(&root, || async { references::find(repositories, &store().await?).await });
     match &request.asked {
         RequestKind::Describe => {
             let mut answer = find_orphans(&opened, references, SignedDuration::ZERO, false).await?;

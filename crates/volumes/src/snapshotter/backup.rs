@@ -12,10 +12,10 @@ use plimsoll_archive::volume_info::{
 };
 use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::cluster::{ItemMeta, collection_path};
-use plimsoll_engine::operations::Operations;
-use plimsoll_engine::ports::{Effect, Journal, VolumeResults, Volumes};
-use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::ItemOperations;
+use plimsoll_engine::ports::{Effect, Journal, VolumeBackupResults, VolumeBackupper};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::JournalEntry;
 use plimsoll_plugin::{Error as PluginError, LogSink, SnapshotProgressQuery, VolumeSnapshotterClient};
 use plimsoll_progress::Task;
@@ -55,13 +55,13 @@ pub struct SnapshotBackupParameters {
     /// The snapshot locations it uses.
     pub locations: ChosenLocations,
     /// The Backup's filters.
-    pub selecting: Arc<Selecting>,
+    pub item_filter: Arc<ItemFilter>,
     /// Where effects are written down.
     pub journal: Arc<dyn Journal>,
     /// What earlier attempts wrote down.
     pub known: Vec<JournalEntry>,
     /// Its item operations.
-    pub operations: Arc<Operations>,
+    pub operations: Arc<ItemOperations>,
     /// Where the plugins' log lines go.
     pub logs: Arc<dyn LogSink>,
     /// How long one may take.
@@ -170,11 +170,11 @@ impl SnapshotBackup {
     async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", collection_path("v1", plural, namespace));
         let get = || self.parameters.services.leader.cluster.get(&path);
-        let found = Patience::default().run(&self.parameters.job.task, get).await?;
+        let found = RetryPolicy::default().run(&self.parameters.job.task, get).await?;
         Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// Takes snapshots of the volumes of a pod that stands still, but for those whose files are backed up.
+    /// Takes snapshots of the volumes of a frozen pod, except those with file-system backup.
     async fn of_pod(&self, pod: &Value, brought: impl Fn(&str) -> bool) -> Result<(), Error> {
         if self.is_idle() {
             return Ok(());
@@ -199,7 +199,7 @@ impl SnapshotBackup {
     fn is_in_backup(&self, claim: &Value, volume: &Value) -> bool {
         let adds = |resource: &str, object: &Value| {
             let meta: Result<ItemMeta, _> = ItemMeta::of(object.to_string().as_bytes());
-            meta.is_ok_and(|meta| self.parameters.selecting.adds(resource, &meta))
+            meta.is_ok_and(|meta| self.parameters.item_filter.includes_additional_item(resource, &meta))
         };
         adds("persistentvolumeclaims", claim) && adds("persistentvolumes", volume)
     }
@@ -378,7 +378,7 @@ impl SnapshotBackup {
         let Effect::Snapshot { volume, handle, zone, .. } = effect else { return Ok(Err(String::new())) };
         let parameters = &self.parameters;
         parameters.services.leader.fence.check()?;
-        let intent = parameters.journal.intend(effect.clone()).await?;
+        let intent = parameters.journal.record_intent(effect.clone()).await?;
         kill::point("snapshot.create.before");
         let (snapshotter, tags) = (Arc::clone(&live.snapshotter), self.tags(volume));
         let answer = tokio::select! {
@@ -392,7 +392,7 @@ impl SnapshotBackup {
             said => said,
         };
         let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
-        parameters.journal.settle(intent, result).await?;
+        parameters.journal.record_result(intent, result).await?;
         kill::point("snapshot.recorded.after");
         Ok(answer.map_err(|error| error.to_string()))
     }
@@ -437,7 +437,12 @@ impl SnapshotBackup {
         let (plugin, name) = (live.snapshotter.name().to_owned(), snapshot.spec.persistent_volume_name.clone());
         let moving = self.keep(snapshot, claim_info, started, live);
         if moves {
-            self.parameters.operations.take_along(&plugin, ItemId::new("persistentvolumes", None, &name), &id, moving);
+            self.parameters.operations.track_existing(
+                &plugin,
+                ItemId::new("persistentvolumes", None, &name),
+                &id,
+                moving,
+            );
         }
         Ok(())
     }
@@ -464,7 +469,7 @@ impl SnapshotBackup {
         for asked in open {
             match self.look_for(volume).await?.filter(|_| found.is_none()) {
                 Some(id) => {
-                    self.parameters.journal.settle(asked.intent, named(&id)).await?;
+                    self.parameters.journal.record_result(asked.intent, named(&id)).await?;
                     found = Some(EarlierRequest { name: Some(id), ..asked });
                 }
                 None => self.name_orphan(&asked, volume, namespace).await?,
@@ -503,7 +508,7 @@ impl SnapshotBackup {
 
     async fn look_for(&self, volume: &str) -> Result<Option<String>, Error> {
         let records = self.records();
-        let all = Patience::default().run(&self.parameters.job.task, || records.list()).await?;
+        let all = RetryPolicy::default().run(&self.parameters.job.task, || records.list()).await?;
         let meant = |record: &&Value| {
             let made = text(record, "/metadata/creationTimestamp").parse::<Timestamp>();
             !is_kept(record)
@@ -517,7 +522,7 @@ impl SnapshotBackup {
 
     async fn name_orphan(&self, asked: &EarlierRequest, volume: &str, namespace: &str) -> Result<(), Error> {
         self.warn(namespace, self.possible_orphan("a server that died had", volume));
-        self.parameters.journal.settle(asked.intent, "possible orphan".to_owned()).await
+        self.parameters.journal.record_result(asked.intent, "possible orphan".to_owned()).await
     }
 
     /// What a server that died has taken of volumes that are no longer a part of the backup.
@@ -535,7 +540,7 @@ impl SnapshotBackup {
                     format!("snapshot {id} of volume {volume} belongs to no backup and cannot be deleted: {why}");
                 self.warn("", line);
             }
-            self.parameters.journal.settle(asked.intent, "not needed".to_owned()).await?;
+            self.parameters.journal.record_result(asked.intent, "not needed".to_owned()).await?;
         }
         for asked in open {
             let Effect::Snapshot { volume, .. } = &asked.effect else { continue };
@@ -545,7 +550,7 @@ impl SnapshotBackup {
     }
 
     /// What came of all of them, so far.
-    async fn results(&self, into: &mut VolumeResults) -> Result<(), Error> {
+    async fn results(&self, into: &mut VolumeBackupResults) -> Result<(), Error> {
         let taken = self.state().taken.clone();
         for one in &taken {
             into.volume_plugin_backups.extend(one.moving.live.lock().await.current().await?);
@@ -560,8 +565,8 @@ impl SnapshotBackup {
     }
 
     /// What came of them once none moves any longer; nothing if none did.
-    pub async fn settled(&self, before: &VolumeResults) -> Result<VolumeResults, Error> {
-        let mut after = VolumeResults { infos: before.infos.clone(), ..VolumeResults::default() };
+    pub async fn settled(&self, before: &VolumeBackupResults) -> Result<VolumeBackupResults, Error> {
+        let mut after = VolumeBackupResults { infos: before.infos.clone(), ..VolumeBackupResults::default() };
         let taken = self.state().taken.clone();
         for mut one in taken {
             let mut live = one.moving.live.lock().await;
@@ -635,7 +640,7 @@ fn info(taken: &Taken) -> BackupVolumeInfo {
 }
 
 /// Files of pods' volumes, and snapshots of the others.
-pub struct BackupVolumes {
+pub struct CombinedVolumeBackup {
     /// Files of pods' volumes.
     pub pods: FsBackup,
     /// The snapshots of the backup.
@@ -644,23 +649,23 @@ pub struct BackupVolumes {
     pub csi: Option<Arc<CsiBackup>>,
 }
 
-impl BackupVolumes {
+impl CombinedVolumeBackup {
     /// Whether a claim's data is taken care of otherwise.
     fn brings(&self, claim: &str) -> bool {
         self.pods.brings(claim) || self.csi.as_ref().is_some_and(|csi| csi.has(claim))
     }
 }
 
-impl Volumes for BackupVolumes {
-    fn wants(&self, pod: &Value) -> bool {
-        self.pods.wants(pod)
+impl VolumeBackupper for CombinedVolumeBackup {
+    fn has_volumes(&self, pod: &Value) -> bool {
+        self.pods.has_volumes(pod)
     }
 
-    fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
+    fn back_up<'a>(&'a self, pod: &'a Value, frozen: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.pods.back_up(pod, still, task).await?;
-            if still {
-                // While it stands still, and not later.
+            self.pods.back_up(pod, frozen, task).await?;
+            if frozen {
+                // Before the post-hooks run.
                 if let Some(csi) = &self.csi {
                     csi.of_pod(pod, |claim| self.pods.brings(claim)).await?;
                 }
@@ -670,17 +675,17 @@ impl Volumes for BackupVolumes {
         })
     }
 
-    fn pods_are_read(&self) {
+    fn all_pods_read(&self) {
         if let Some(csi) = &self.csi {
-            csi.pods_are_read();
+            csi.all_pods_read();
         }
     }
 
-    fn persistent(&self, volume: &Value) {
+    fn add_persistent_volume(&self, volume: &Value) {
         self.snapshots.state().volumes.push(volume.clone());
     }
 
-    fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>> {
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeBackupResults, Error>> {
         Box::pin(async {
             self.snapshots.of_the_rest(|claim| self.brings(claim)).await?;
             let mut results = self.pods.finish().await?;

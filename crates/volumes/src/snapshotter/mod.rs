@@ -19,7 +19,7 @@ mod records;
 mod restore;
 mod zone;
 
-pub use backup::{BackupVolumes, SnapshotBackup, SnapshotBackupParameters};
+pub use backup::{CombinedVolumeBackup, SnapshotBackup, SnapshotBackupParameters};
 pub use delete::{delete_snapshots, discard};
 pub use locations::{ChosenLocations, choose};
 pub use restore::{SnapshotRestore, SnapshotRestoreParameters};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::labels;
-use plimsoll_engine::{Error, Patience};
+use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_operations::{projection, summary_patch};
 use plimsoll_plugin::{
     Error as PluginError, ObserverGuard, ProgressTracker, Reading, SnapshotProgressQuery, VolumeSnapshotterClient,
@@ -119,7 +119,7 @@ impl PluginOperation {
 
     /// There is a record before anything is asked for. One that a server left that died is taken up.
     pub async fn begin(&mut self) -> Result<(), Error> {
-        let all = Patience::default().run(&self.task, || self.records.list()).await?;
+        let all = RetryPolicy::default().run(&self.task, || self.records.list()).await?;
         if let Some(left) = all.iter().find(|record| self.is_left(record)) {
             self.record_owner = RecordOwner::Server(text(left, "/metadata/name").to_owned());
             self.begun(left);
@@ -130,7 +130,7 @@ impl PluginOperation {
             let name = self.new_name();
             let record = self.record(&name, &json!({ "phase": "InProgress", "startTimestamp": now() }));
             let create = || self.records.create(&record);
-            if let Some(made) = Patience::default().run(&self.task, create).await? {
+            if let Some(made) = RetryPolicy::default().run(&self.task, create).await? {
                 self.record_owner = RecordOwner::Server(name);
                 self.begun(&made);
                 return Ok(());
@@ -419,7 +419,7 @@ impl PluginOperation {
             return Ok(());
         }
         let read = || self.records.get(snapshot);
-        let named = Patience::default().run(&self.task, read).await?;
+        let named = RetryPolicy::default().run(&self.task, read).await?;
         let named = named.filter(|_| self.record_owner != RecordOwner::Server(snapshot.to_owned()));
         match (named, self.record_owner.clone()) {
             (Some(theirs), _) if !is_kept(&theirs) => self.give_way(&theirs).await,
@@ -431,15 +431,15 @@ impl PluginOperation {
     }
 
     async fn rename(&mut self, from: &str, to: &str) -> Result<(), Error> {
-        let before = Patience::default().run(&self.task, || self.records.get(from)).await?.unwrap_or_default();
+        let before = RetryPolicy::default().run(&self.task, || self.records.get(from)).await?.unwrap_or_default();
         let mut status = before.get("status").filter(|status| status.is_object()).cloned().unwrap_or_else(|| json!({}));
         status["snapshotID"] = json!(to);
         let record = self.record(to, &status);
-        if Patience::default().run(&self.task, || self.records.create(&record)).await?.is_none() {
+        if RetryPolicy::default().run(&self.task, || self.records.create(&record)).await?.is_none() {
             self.records.patch(to, &json!({ "metadata": record["metadata"], "status": status })).await?;
         }
         self.record_owner = RecordOwner::Server(to.to_owned());
-        Patience::default().run(&self.task, || self.records.remove(from)).await
+        RetryPolicy::default().run(&self.task, || self.records.remove(from)).await
     }
 
     /// It has ended. The server's clock fills in what a plugin leaves empty.
@@ -461,7 +461,7 @@ impl PluginOperation {
             Err(why) => self.task.fail(why),
         }
         let Some((name, patch)) = self.last(how, phase) else { return Ok(()) };
-        Patience::default().run(&self.task, || self.records.patch(&name, &patch)).await.map(drop)
+        RetryPolicy::default().run(&self.task, || self.records.patch(&name, &patch)).await.map(drop)
     }
 
     fn last(&self, how: &Result<(), String>, phase: &str) -> Option<(String, Value)> {
@@ -507,7 +507,7 @@ impl PluginOperation {
         match &self.record_owner {
             RecordOwner::None => Ok(None),
             RecordOwner::Server(name) | RecordOwner::Plugin(name) => {
-                Patience::default().run(&self.task, || self.records.get(name)).await
+                RetryPolicy::default().run(&self.task, || self.records.get(name)).await
             }
         }
     }

@@ -121,7 +121,7 @@ impl Records {
         self.leader.fence.check()?;
         let what = || format!("create {} {}", self.record_kind.kind(), text(record, "/metadata/name"));
         let typed: DynamicObject = serde_json::from_value(record.clone())
-            .map_err(|error| Error::Answer { what: what(), detail: error.to_string() })?;
+            .map_err(|error| Error::InvalidResponse { what: what(), detail: error.to_string() })?;
         match self.api.create(&PostParams::default(), &typed).await {
             Ok(made) => Ok(Some(json!(made))),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
