@@ -111,7 +111,7 @@ impl<T: Transfer> Run<'_, T> {
         }
         let outcome = self.move_until_done().await?;
         // Waiting for a pod takes no slot, and nothing is moved again whatever happens.
-        if self.object.awaited_by()?.is_some() {
+        if self.object.waiting_restore()?.is_some() {
             self.wait_until_marker_seen().await?;
         }
         Ok(outcome)
@@ -144,7 +144,7 @@ impl<T: Transfer> Run<'_, T> {
     /// Nothing is written into a volume but while the container runs that waits for it: before, it may not be mounted, and after,
     /// the application is at work. A transfer that is resumed may find the pod in any of these states.
     async fn wait_for_wait_container(&self) -> Result<(), TransferError> {
-        if self.object.awaited_by()?.is_none() {
+        if self.object.waiting_restore()?.is_none() {
             return Ok(());
         }
         let path = path_of(&self.object.pod());
@@ -220,7 +220,7 @@ impl<T: Transfer> Run<'_, T> {
             if current.phase() != TransferPhase::New {
                 return json!({});
             }
-            let mut status = T::begun(Path::new(""), node);
+            let mut status = T::start_status(Path::new(""), node);
             if let Some(fields) = status.as_object_mut() {
                 fields.retain(|_, value| value != "");
             }
@@ -254,7 +254,7 @@ impl<T: Transfer> Run<'_, T> {
 
     /// Writes down that the data is there, and tells the pod.
     async fn confirm_moved(&self, directory: &Path, outcome: Outcome) -> Result<Outcome, TransferError> {
-        let Some(restore) = self.object.awaited_by()? else { return Ok(outcome) };
+        let Some(restore) = self.object.waiting_restore()? else { return Ok(outcome) };
         kill::point("transfer.moved.before");
         let moved = json!({ "metadata": { "annotations": { labels::DATA_MOVEMENT_RESULT: handshake::serialize_outcome(&outcome) } } });
         self.record.change(&self.root, |_| moved.clone()).await?.ok_or(TransferError::Cancelled)?;
@@ -285,7 +285,7 @@ impl<T: Transfer> Run<'_, T> {
     /// Tells a pod whose data was there before: an earlier agent may have signalled it without writing that down. A pod that was
     /// told removes the marker, or has ended its waiting.
     async fn resume_handshake(&self, outcome: Outcome) -> Result<Outcome, TransferError> {
-        let Some(restore) = self.object.awaited_by()? else { return Ok(outcome) };
+        let Some(restore) = self.object.waiting_restore()? else { return Ok(outcome) };
         let pod = self.pod().await?;
         if has_waited(&pod) {
             return Ok(outcome);
@@ -390,7 +390,7 @@ impl<T: Transfer> Run<'_, T> {
     async fn repository(&self, kind: MoverKind) -> Result<Repository, TransferError> {
         let (client, settings) = (&self.services.client, &self.services.settings);
         if let Some(secret) = self.object.annotations().get(REPOSITORY_SECRET) {
-            return repository::given(client, &settings.namespace, secret).await;
+            return repository::from_secret(client, &settings.namespace, secret).await;
         }
         let namespace = self.object.repository_namespace();
         repository::open(client, settings, self.object.location(), kind, &namespace).await
@@ -413,7 +413,7 @@ impl<T: Transfer> Run<'_, T> {
         let now = format!("{:.0}", Timestamp::now());
         let node = &self.services.settings.node;
         let begun = |current: &T| {
-            let mut status = T::begun(directory, node);
+            let mut status = T::start_status(directory, node);
             status["phase"] = json!(TransferPhase::InProgress.as_str());
             if ![TransferPhase::InProgress, TransferPhase::Canceling].contains(&current.phase()) {
                 status["startTimestamp"] = json!(now);

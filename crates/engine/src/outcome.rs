@@ -251,7 +251,7 @@ impl Recorder {
         self.with(|inner| inner.results.errors.add(scope, text));
     }
 
-    /// Nothing is missing, but somebody should look.
+    /// Records a warning: nothing is missing, but it should be checked.
     pub fn warn(&self, scope: &Scope, text: impl Into<String>) {
         let text = text.into();
         self.log.line(Level::Warning, &text);

@@ -104,13 +104,13 @@ struct LastWritten {
     shown: Value,
     signature: Option<(State, Option<String>)>,
     conditions: Vec<Condition>,
-    verdict: Option<Verdict>,
+    verdict: Option<SignificantState>,
     operation: Option<Instant>,
 }
 
-/// What makes the Operation worth writing before its time.
+/// State whose change is written to the Operation at once.
 #[derive(PartialEq)]
-struct Verdict {
+struct SignificantState {
     state: State,
     stalled: Option<String>,
     task: Option<String>,
@@ -144,7 +144,7 @@ impl LastWritten {
     }
 
     async fn write_operation(&mut self, settings: &StatusWriterSettings, snapshot: &Snapshot) {
-        let verdict = Verdict {
+        let verdict = SignificantState {
             state: snapshot.state(),
             stalled: snapshot.stall.as_ref().map(|stall| stall.task.to_string()),
             task: snapshot.current().map(|node| node.path.to_string()),

@@ -146,7 +146,7 @@ async fn what_a_driver_refuses_fails_at_once_and_what_it_leaves_lying_is_waited_
     );
     of_nobodys_driver(&bed, &other).await;
     home.backup("classless", spec("10m")).await;
-    fails(&home, "classless", "no VolumeSnapshotClass of driver nobody.example.com").await;
+    fails(&home, "classless", "no VolumeSnapshotClass for driver nobody.example.com").await;
     class(&bed, "first").await;
     home.backup("late", spec("2s")).await;
     fails(&home, "late", "the driver has no snapshot after 2 s").await;

@@ -18,7 +18,7 @@ use super::agent_transfer::Agents;
 
 /// Ends it: what its phases left in the cluster goes, and its status says of none of them that it runs.
 pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion, Error> {
-    for (action, phase) in begun(&job.journal_entries) {
+    for (action, phase) in started_phases(&job.journal_entries) {
         let identity = phase_identity(&[&job.id.uid, &action.to_string(), &phase]);
         job.record.check_effect()?;
         if let Err(error) = remove_pods(&job.context.leader.client, &identity).await {
@@ -35,7 +35,7 @@ pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion
 }
 
 /// The phases that an earlier process has begun.
-fn begun(known: &[JournalEntry]) -> BTreeSet<(usize, String)> {
+fn started_phases(known: &[JournalEntry]) -> BTreeSet<(usize, String)> {
     let phases = known.iter().filter_map(|entry| match &entry.effect {
         Effect::Phase { action, phase } => Some((*action, phase.clone())),
         _ => None,

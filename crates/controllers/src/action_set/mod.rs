@@ -37,7 +37,7 @@ use crate::context::Context;
 /// Our finalizer on an ActionSet for as long as it runs: one that is deleted is cancelled first.
 pub const FINALIZER: &str = "actionsets.plimsoll.dev/running";
 /// How many sets run at the same time; more wait.
-const AT_ONCE: usize = 100;
+const MAX_CONCURRENT_ACTION_SETS: usize = 100;
 
 /// What is shown of a set while it runs.
 #[derive(Default)]
@@ -101,7 +101,7 @@ impl Lifecycle for ActionSetController {
     }
 
     fn concurrency(_: &Context) -> usize {
-        AT_ONCE
+        MAX_CONCURRENT_ACTION_SETS
     }
 
     fn projection(job: &Job<Self>) -> Option<Arc<dyn Projection>> {

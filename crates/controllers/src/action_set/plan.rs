@@ -24,7 +24,7 @@ pub const REPEATABLE: &str = "plimsoll.dev/repeatable-phases";
 /// The note of what a set was going to do when it began.
 const PLANNED: &str = "planned";
 /// A longer plan is not remembered, but made again.
-const LONGEST: usize = 256 << 10;
+const MAX_PLAN_BYTES: usize = 256 << 10;
 
 /// One action that is going to be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ pub fn remembered(known: &[JournalEntry]) -> Option<Vec<Planned>> {
 
 /// The journal entry that keeps a plan for a new leader, if it can be kept.
 pub fn note(planned: &[Planned]) -> Option<Effect> {
-    let value = serde_json::to_string(planned).ok().filter(|text| text.len() <= LONGEST)?;
+    let value = serde_json::to_string(planned).ok().filter(|text| text.len() <= MAX_PLAN_BYTES)?;
     Some(Effect::Note { action: 0, phase: String::new(), key: PLANNED.into(), value })
 }
 

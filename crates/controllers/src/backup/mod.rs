@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use self::commit::{adopt, commit};
 use self::run::{run, save_final_snapshots, update_post_operation_items, wait_for_operations};
-use self::start::{begin, close_hooks, remove_earlier_attempt};
+use self::start::{begin, remove_earlier_attempt, run_pending_hooks};
 use self::volumes::{count_csi_snapshots, release_snapshots};
 use crate::context::Context;
 use crate::{completion, resource_policy};
@@ -107,7 +107,7 @@ impl Lifecycle for BackupController {
 
     async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
         let stages = job.plan_stages(&STAGES);
-        let problems = close_hooks(job).await;
+        let problems = run_pending_hooks(job).await;
         let (location, store) = job.read(|| open_location(job)).await?;
         let begun = begin(job, &location).await?;
         if let ExistingBackup::Committed(metadata) = job.unless_cancelled(remove_earlier_attempt(job, &store)).await? {

@@ -1,4 +1,4 @@
-//! The run of a Backup: plan, actions, volumes, and what goes on after the archive is written.
+//! The run of a Backup: plan, actions, volumes, item operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use super::BackupController;
 use super::volumes::{csi_parameters, fs_backup_of, snapshot_parameters};
 use crate::{item_operations, plugins, resource_policy};
 
-/// How long work in the background may take where a Backup does not say.
+/// Default timeout of item operations.
 const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_hours(4);
 
 pub(super) async fn run(
@@ -107,7 +107,7 @@ pub(super) async fn run(
     }
 }
 
-/// The parts of a run that have processes or watches of their own.
+/// The parts of a run with processes or watches.
 pub(super) struct RunHandles {
     actions: PluginActions,
     snapshots: Arc<SnapshotBackup>,
@@ -121,7 +121,7 @@ impl RunHandles {
     }
 }
 
-/// Work that item actions began in the background ends before the backup does.
+/// Waits for the item operations of the backup.
 pub(super) async fn wait_for_operations(
     job: &Job<BackupController>,
     store: &Store,
@@ -143,7 +143,7 @@ pub(super) fn operation_limit(spec: &BackupSpec) -> Duration {
     limit.filter(|limit| !limit.is_zero()).unwrap_or(DEFAULT_OPERATION_TIMEOUT)
 }
 
-/// What actions want to be read again once their work has ended takes its place in the archive.
+/// Updates the post-operation items in the archive.
 pub(super) async fn update_post_operation_items(
     job: &Job<BackupController>,
     store: &Store,
@@ -171,7 +171,7 @@ pub(super) async fn update_post_operation_items(
     Ok(())
 }
 
-/// Snapshots that still moved when the files were written are written down again, as they ended.
+/// Writes the files about snapshots again, with the final results.
 pub(super) async fn save_final_snapshots(
     job: &Job<BackupController>,
     store: &Store,
@@ -180,18 +180,18 @@ pub(super) async fn save_final_snapshots(
     operations: &ItemOperations,
 ) -> Result<VolumeBackupResults, Error> {
     let csi = match &handles.csi {
-        Some(csi) => csi.settled().await?,
+        Some(csi) => csi.final_results().await?,
         None => Vec::new(),
     };
     if (volumes.snapshots.is_empty() && csi.is_empty()) || operations.is_empty() {
         return Ok(volumes.clone());
     }
-    let mut settled = handles.snapshots.settled(volumes).await?;
+    let mut results = handles.snapshots.final_results(volumes).await?;
     for info in csi {
-        if let Some(known) = settled.infos.iter_mut().find(|known| known.pv_name == info.pv_name) {
-            *known = info;
+        if let Some(existing) = results.infos.iter_mut().find(|existing| existing.pv_name == info.pv_name) {
+            *existing = info;
         }
     }
-    backup::save_snapshots(store, &job.id.name, &settled, &job.tree.root(), job.record.as_ref()).await?;
-    Ok(settled)
+    backup::save_snapshots(store, &job.id.name, &results, &job.tree.root(), job.record.as_ref()).await?;
+    Ok(results)
 }

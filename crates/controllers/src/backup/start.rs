@@ -1,4 +1,4 @@
-//! The start of a Backup: its first status, and what an earlier attempt left.
+//! The start of a Backup: its first status, and the clean-up after an earlier attempt.
 
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ use serde_json::{Value, json};
 
 use super::BackupController;
 
-/// A server that died may have left applications standing still: nothing comes before letting them go. Returns what went
-/// wrong, in words.
-pub(super) async fn close_hooks(job: &Job<BackupController>) -> Vec<String> {
-    let left_open = job.journal_entries.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known
-        .effect
-    {
-        Effect::Hooks { uid, post, .. } => Some((known.id, PendingPostHooks { uid: uid.clone(), post: post.clone() })),
-        _ => None,
-    });
+/// Runs the pending post-hooks of an earlier attempt first, because applications may be frozen. Returns the errors.
+pub(super) async fn run_pending_hooks(job: &Job<BackupController>) -> Vec<String> {
+    let pending =
+        job.journal_entries.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known.effect {
+            Effect::Hooks { uid, post, .. } => {
+                Some((known.id, PendingPostHooks { uid: uid.clone(), post: post.clone() }))
+            }
+            _ => None,
+        });
     let (journal, guard) = (job.journal.as_ref(), job.record.as_ref());
-    hooks::run_pending_post_hooks(&job.context.leader.cluster, left_open.collect(), journal, guard, &job.tree.root())
+    hooks::run_pending_post_hooks(&job.context.leader.cluster, pending.collect(), journal, guard, &job.tree.root())
         .await
 }
 
-/// The first write: phase, times, and what was left to defaults. Done again by every attempt, with the same result.
+/// The first write: phase, times and defaults. Every attempt repeats it with the same result.
 pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageLocation) -> Result<Value, Error> {
     let backup = &job.subject;
     let started = backup.status.as_ref().and_then(|status| status.start_timestamp.clone());
@@ -42,13 +42,14 @@ pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageL
     let ttl = ttl.unwrap_or(job.context.settings.default_ttl);
     let expires = started.saturating_add(SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX));
     let choose = || snapshotter::choose(&job.context.snapshots, &backup.spec);
-    let places = RetryPolicy::default().run(&job.tree.root(), choose).await?.map_err(Error::Selection)?.names();
+    let snapshot_locations =
+        RetryPolicy::default().run(&job.tree.root(), choose).await?.map_err(Error::Selection)?.names();
     let patch = json!({
         "metadata": {
             "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
             "annotations": source_cluster(job).await?,
         },
-        "spec": defaults(&backup.spec, &location.name_any(), ttl, &places, job.context.settings.default_volumes_to_fs_backup),
+        "spec": defaults(&backup.spec, &location.name_any(), ttl, &snapshot_locations, job.context.settings.default_volumes_to_fs_backup),
         "status": {
             "phase": "InProgress",
             "queuePosition": null,
@@ -64,8 +65,14 @@ pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageL
     Ok(begun)
 }
 
-/// What a spec leaves to the server, written into the spec: readers of the backup should not have to know our defaults.
-fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String], all_volumes: bool) -> Value {
+/// The defaults that are written into the spec, for readers of the backup.
+fn defaults(
+    spec: &BackupSpec,
+    location: &str,
+    ttl: Duration,
+    snapshot_locations: &[String],
+    all_volumes: bool,
+) -> Value {
     let namespaces = &spec.included_namespaces;
     let namespaces = if namespaces.is_empty() { &vec!["*".into()] } else { namespaces };
     let or = |given: &Option<GoDuration>, default: u64| {
@@ -81,13 +88,13 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String],
         "defaultVolumesToFsBackup": all_by_default(spec, all_volumes),
         "snapshotMoveData": spec.snapshot_move_data.unwrap_or(false),
     });
-    if !places.is_empty() {
-        spec_defaults["volumeSnapshotLocations"] = json!(places);
+    if !snapshot_locations.is_empty() {
+        spec_defaults["volumeSnapshotLocations"] = json!(snapshot_locations);
     }
     spec_defaults
 }
 
-/// Which Kubernetes the backup is of.
+/// Annotations with the version of the source cluster.
 async fn source_cluster(job: &Job<BackupController>) -> Result<Value, Error> {
     let root = job.tree.root();
     let version = RetryPolicy::default().run(&root, || job.context.leader.cluster.get("/version")).await?;
@@ -100,7 +107,7 @@ async fn source_cluster(job: &Job<BackupController>) -> Result<Value, Error> {
     }))
 }
 
-/// Looks what lies in the location under this name, and removes what an earlier attempt left.
+/// Looks for files of the backup in the location, and deletes those of an earlier attempt.
 pub(super) async fn remove_earlier_attempt(
     job: &Job<BackupController>,
     store: &Store,
@@ -110,7 +117,7 @@ pub(super) async fn remove_earlier_attempt(
     let find_existing = || async { backup::find_existing_backup(store, &job.id.name, &job.id.uid).await };
     let found = RetryPolicy::default().run(&root, find_existing).await?;
     if found == ExistingBackup::Unfinished {
-        if !has_begun(job) {
+        if !has_written(job) {
             return Err(Error::UnfinishedBackupExists { name: job.id.name.clone(), location: store.name().to_owned() });
         }
         job.record.check_effect()?;
@@ -120,8 +127,8 @@ pub(super) async fn remove_earlier_attempt(
     Ok(found)
 }
 
-/// Whether an earlier attempt had written, or may have written, into the location.
-fn has_begun(job: &Job<BackupController>) -> bool {
+/// Whether an earlier attempt may have written into the location.
+fn has_written(job: &Job<BackupController>) -> bool {
     let directory = plimsoll_archive::layout::backup_directory(&job.id.name);
     job.journal_entries.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
 }

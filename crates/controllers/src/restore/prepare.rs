@@ -53,7 +53,7 @@ pub(super) async fn prepare(
     let _ = plugins.csi.set(Arc::clone(&csi));
     plugins.add(job, &mut actions, &item_filter, begun).await?;
     let volumes =
-        BackupVolumes::read(store, &backup.name_any(), spec.restore_pvs).await?.with_csi(csi.knows_snapshots());
+        BackupVolumes::read(store, &backup.name_any(), spec.restore_pvs).await?.with_csi(csi.supports_snapshots());
     let (limit, unread) =
         fs_backup::transfer_timeout(job.subject.annotations(), job.context.settings.fs_backup_timeout);
     if let Some(warning) = unread {

@@ -52,7 +52,7 @@ pub(super) struct Downloads {
     services: Arc<TransferServices>,
     pub known: KnownUploads,
     /// By operation.
-    begun: Mutex<HashMap<String, StartedDownload>>,
+    started: Mutex<HashMap<String, StartedDownload>>,
     monitor: TransferMonitor,
 }
 
@@ -64,21 +64,21 @@ struct StartedDownload {
 
 impl Downloads {
     pub fn new(services: &Arc<TransferServices>) -> Self {
-        let (known, begun) = Default::default();
-        Self { services: Arc::clone(services), known, begun, monitor: TransferMonitor::new(services) }
+        let (known, started) = Default::default();
+        Self { services: Arc::clone(services), known, started, monitor: TransferMonitor::new(services) }
     }
 
-    fn begun(&self) -> MutexGuard<'_, HashMap<String, StartedDownload>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    fn started(&self) -> MutexGuard<'_, HashMap<String, StartedDownload>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How each volume was filled.
+    /// Method and result of each volume.
     pub fn infos(&self) -> Vec<RestoreVolumeInfo> {
-        self.begun().values().map(|begun| begun.info.clone()).collect()
+        self.started().values().map(|one| one.info.clone()).collect()
     }
 
-    /// Asks for a claim's data. The claim waits for a volume that carries a label of this restore's.
-    pub async fn begin(
+    /// Requests the data of a claim. The claim waits for a volume with a label of this restore.
+    pub async fn start(
         &self,
         parameters: &CsiRestoreParameters,
         mut claim: Value,
@@ -103,8 +103,8 @@ impl Downloads {
         self.create(parameters, &known, &download).await.map_err(|error| error.to_string())?;
         let operation = operation(parameters, from_backup);
         let info = info(&download, &known, name, target, &operation);
-        self.begun().insert(operation.clone(), StartedDownload { download: download.name_any(), info });
-        claim["spec"]["selector"] = json!({ "matchLabels": { AWAITED_VOLUME: awaited(&download, target, name) } });
+        self.started().insert(operation.clone(), StartedDownload { download: download.name_any(), info });
+        claim["spec"]["selector"] = json!({ "matchLabels": { AWAITED_VOLUME: volume_label(&download, target, name) } });
         Ok(RestoreActionOutput { item: claim, operation: Some(operation), ..RestoreActionOutput::default() })
     }
 
@@ -167,8 +167,8 @@ impl Downloads {
     }
 
     fn name_of(&self, operation: &str) -> Result<String, Error> {
-        let absent = || Error::Selection(format!("no operation {operation} has begun"));
-        self.begun().get(operation).map(|begun| begun.download.clone()).ok_or_else(absent)
+        let absent = || Error::Selection(format!("no operation {operation} has started"));
+        self.started().get(operation).map(|one| one.download.clone()).ok_or_else(absent)
     }
 
     /// How far a download is. It has ended when its claim has the volume.
@@ -181,7 +181,7 @@ impl Downloads {
         };
         let mut reading = self.monitor.read(&download).await?;
         if let Some(moved) =
-            self.begun().get_mut(operation).and_then(|one| one.info.snapshot_data_movement_info.as_mut())
+            self.started().get_mut(operation).and_then(|one| one.info.snapshot_data_movement_info.as_mut())
         {
             moved.phase = download.phase().to_string();
         }
@@ -206,8 +206,8 @@ fn operation(parameters: &CsiRestoreParameters, claim: &Value) -> String {
     labels::valid_name(&format!("dd-{}.{}", parameters.job.uid, text(claim, "/metadata/uid")))
 }
 
-/// What the claim's volume will be known by.
-fn awaited(download: &DataDownload, target: &str, claim: &str) -> String {
+/// The label of the volume that the claim waits for.
+fn volume_label(download: &DataDownload, target: &str, claim: &str) -> String {
     let name = download.name_any();
     let tail = &name[name.len().saturating_sub(10)..];
     labels::valid_name(&format!("{target}.{claim}.{tail}"))

@@ -24,11 +24,11 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::download::{Downloads, RememberUploads};
-use super::take::{look, reading};
+use super::snapshot_taker::{read_state, to_progress};
 use super::{
     CLASSES, CONTENTS, DRIVER_NAME, GROUP, HANDLE, RESTORE_SIZE, SNAPSHOT_NAME, SNAPSHOTS, UPLOAD_NAME, UPLOADS,
 };
-use super::{VERSION, mark, note, text};
+use super::{VERSION, annotation, set_metadata, text};
 use crate::fs_backup::TransferServices;
 use crate::volume_job::VolumeJob;
 
@@ -89,7 +89,7 @@ pub fn register_restore(
 
 impl CsiRestore {
     /// Whether claims can come back as the snapshots of their drivers.
-    pub fn knows_snapshots(&self) -> bool {
+    pub fn supports_snapshots(&self) -> bool {
         self.known
     }
 
@@ -134,7 +134,7 @@ struct Restorer {
 }
 
 /// A claim without what ties it to a volume or to a snapshot of the past.
-fn freed(mut item: Value) -> Value {
+fn without_source(mut item: Value) -> Value {
     if let Some(spec) = item.get_mut("spec").and_then(Value::as_object_mut) {
         for field in ["volumeName", "dataSource", "dataSourceRef"] {
             spec.remove(field);
@@ -151,11 +151,11 @@ fn freed(mut item: Value) -> Value {
 
 /// A claim that begins as a snapshot.
 fn from_snapshot(item: Value, from_backup: &Value, snapshot: &str, called: &str) -> RestoreActionOutput {
-    let mut item = freed(item);
+    let mut item = without_source(item);
     let source = json!({ "apiGroup": GROUP, "kind": "VolumeSnapshot", "name": called });
     item["spec"]["dataSource"] = source.clone();
     item["spec"]["dataSourceRef"] = source;
-    mark(&mut item, "annotations", MUST_INCLUDE, "true");
+    set_metadata(&mut item, "annotations", MUST_INCLUDE, "true");
     let namespace = text(from_backup, "/metadata/namespace");
     RestoreActionOutput {
         item,
@@ -173,14 +173,14 @@ fn snapshot(item: &Value, from_backup: &Value, called: &str, target: &str) -> Re
     let class = text(from_backup, "/spec/volumeSnapshotClassName");
     let mut made = json!({ "apiVersion": item["apiVersion"], "kind": item["kind"],
         "metadata": { "name": called, "namespace": item["metadata"]["namespace"],
-            "annotations": { HANDLE: note(from_backup, HANDLE), DRIVER_NAME: note(from_backup, DRIVER_NAME),
-                RESTORE_SIZE: note(from_backup, RESTORE_SIZE) } },
+            "annotations": { HANDLE: annotation(from_backup, HANDLE), DRIVER_NAME: annotation(from_backup, DRIVER_NAME),
+                RESTORE_SIZE: annotation(from_backup, RESTORE_SIZE) } },
         "spec": { "source": { "volumeSnapshotContentName": called } } });
     let class = Some(class).filter(|class| !class.is_empty());
     if let Some(class) = class {
         made["spec"]["volumeSnapshotClassName"] = json!(class);
     }
-    mark(&mut made, "annotations", MUST_INCLUDE, "true");
+    set_metadata(&mut made, "annotations", MUST_INCLUDE, "true");
     let class = class.map(|class| ItemId::cluster(CLASSES, class));
     let additional = class.into_iter().chain([ItemId::cluster(CONTENTS, content)]).collect();
     let operation = Some(format!("{target}/{called}"));
@@ -205,7 +205,7 @@ fn content(item: &Value, from_backup: &Value, called: &str, target: &str) -> Res
 
 impl Restorer {
     async fn claim(&self, item: Value, from_backup: &Value) -> Result<RestoreActionOutput, String> {
-        let (snapshot, upload) = (note(from_backup, SNAPSHOT_NAME), note(from_backup, UPLOAD_NAME));
+        let (snapshot, upload) = (annotation(from_backup, SNAPSHOT_NAME), annotation(from_backup, UPLOAD_NAME));
         if (snapshot.is_empty() && upload.is_empty()) || !self.all.parameters.with_data {
             return Ok(RestoreActionOutput::of(item));
         }
@@ -214,23 +214,27 @@ impl Restorer {
             return Ok(RestoreActionOutput::of(item));
         }
         if !upload.is_empty() {
-            return self.all.downloads.begin(&self.all.parameters, freed(item), from_backup, upload, target).await;
+            return self
+                .all
+                .downloads
+                .start(&self.all.parameters, without_source(item), from_backup, upload, target)
+                .await;
         }
         if !self.all.known {
-            return Err("this cluster knows no VolumeSnapshots, which its data is in".to_owned());
+            return Err("its data is in a CSI snapshot, and this cluster does not serve VolumeSnapshots".to_owned());
         }
-        self.remember(from_backup, target);
+        self.record_info(from_backup, target);
         Ok(from_snapshot(item, from_backup, snapshot, &self.all.snapshot_name(snapshot)))
     }
 
-    fn remember(&self, claim: &Value, target: &str) {
+    fn record_info(&self, claim: &Value, target: &str) {
         let info = RestoreVolumeInfo {
             pvc_name: text(claim, "/metadata/name").to_owned(),
             pvc_namespace: target.to_owned(),
             pv_name: text(claim, "/spec/volumeName").to_owned(),
             restore_method: "CSISnapshot".into(),
             csi_snapshot_info: Some(CsiSnapshotInfo {
-                vsc_name: self.all.snapshot_name(note(claim, SNAPSHOT_NAME)),
+                vsc_name: self.all.snapshot_name(annotation(claim, SNAPSHOT_NAME)),
                 ..CsiSnapshotInfo::default()
             }),
             ..RestoreVolumeInfo::default()
@@ -238,7 +242,7 @@ impl Restorer {
         self.all.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info);
     }
 
-    fn act(&self, item: &Value, from_backup: &Value) -> Result<RestoreActionOutput, String> {
+    fn transform(&self, item: &Value, from_backup: &Value) -> Result<RestoreActionOutput, String> {
         if !self.all.parameters.with_data {
             return Ok(RestoreActionOutput { skip: true, ..RestoreActionOutput::of(item.clone()) });
         }
@@ -271,7 +275,8 @@ impl Restorer {
     /// Whether a snapshot can be used.
     async fn ready(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let (namespace, name) = operation.split_once('/').unwrap_or_default();
-        let (mut reading, _) = reading(look(&self.all.parameters.services.leader.client, namespace, name).await?);
+        let (mut reading, _) =
+            to_progress(read_state(&self.all.parameters.services.leader.client, namespace, name).await?);
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let since = began.entry(operation.to_owned()).or_insert_with(Instant::now);
         if !reading.completed && since.elapsed() >= LIMIT {
@@ -287,7 +292,7 @@ impl RestoreItemAction for Restorer {
         Box::pin(async move {
             match self.part {
                 Part::Claim => self.claim(input.item, input.from_backup).await,
-                Part::Snapshot | Part::Content => self.act(&input.item, input.from_backup),
+                Part::Snapshot | Part::Content => self.transform(&input.item, input.from_backup),
             }
         })
     }
@@ -340,7 +345,7 @@ mod tests {
             "spec": { "volumeName": "v" } });
         let output = from_snapshot(claim.clone(), &claim, "s", "called");
         assert_eq!(output.item["spec"]["dataSource"]["name"], "called");
-        assert!(output.item["spec"].get("volumeName").is_none() && note(&output.item, SNAPSHOT_NAME).is_empty());
+        assert!(output.item["spec"].get("volumeName").is_none() && annotation(&output.item, SNAPSHOT_NAME).is_empty());
         assert_eq!(output.additional, [ItemId::namespaced(SNAPSHOTS, "old", "s")]);
         let from = json!({ "metadata": { "namespace": "old", "name": "s" }, "spec": { "volumeSnapshotClassName": "k" },
             "status": { "boundVolumeSnapshotContentName": "content" } });

@@ -70,11 +70,11 @@ trait ExposedTransfer: Transfer {
     fn limit(&self) -> Option<&GoDuration>;
     /// Does the next thing on the way to a volume.
     fn expose(&self, exposer: &Exposer) -> impl Future<Output = Result<ExposeStep, Error>> + Send;
-    /// Does the next thing on the way back. Whether there is nothing left to do.
-    fn settle(&self, exposer: &Exposer) -> impl Future<Output = Result<bool, Error>> + Send;
+    /// Does the next clean-up step. Returns whether everything is cleaned up.
+    fn clean_up(&self, exposer: &Exposer) -> impl Future<Output = Result<bool, Error>> + Send;
 }
 
-/// Makes the volumes of transfers, until the future is dropped.
+/// Exposes the volumes of transfers until the future is dropped.
 pub async fn run_exposer(exposer: Arc<Exposer>) {
     tokio::join!(
         run_controller::<DataUpload, _, _, _>(&exposer.leader, Arc::clone(&exposer), reconcile),
@@ -115,7 +115,7 @@ async fn reconcile<T: ExposedTransfer>(object: Arc<T>, exposer: Arc<Exposer>) ->
             apply_step(&exposer, object.as_ref(), step).await
         }
         _ if phase.is_ended() && !object.annotations().contains_key(labels::CLEANED_UP) => {
-            settle(&exposer, object.as_ref()).await
+            clean_up(&exposer, object.as_ref()).await
         }
         _ => Ok(Action::await_change()),
     }
@@ -152,8 +152,8 @@ fn is_over<T: ExposedTransfer>(object: &T, now: Timestamp) -> bool {
     now.duration_since(since.0) > SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX)
 }
 
-async fn settle<T: ExposedTransfer>(exposer: &Exposer, object: &T) -> Result<Action, Error> {
-    if !object.settle(exposer).await? {
+async fn clean_up<T: ExposedTransfer>(exposer: &Exposer, object: &T) -> Result<Action, Error> {
+    if !object.clean_up(exposer).await? {
         return Ok(Action::requeue(POLL_INTERVAL));
     }
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { labels::CLEANED_UP: "true" } } }));

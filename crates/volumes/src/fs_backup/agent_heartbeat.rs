@@ -65,12 +65,12 @@ impl AgentHeartbeats {
                 None => peers::node_agents(&self.client, &self.namespace).await.ok().flatten(),
                 Some(_) => None,
             };
-            self.note(node, renewed, others, now);
+            self.record(node, renewed, others, now);
         }
-        Ok(self.known.get(node).and_then(|known| judge(node, known, now, self.timeout)))
+        Ok(self.known.get(node).and_then(|known| check_heartbeat(node, known, now, self.timeout)))
     }
 
-    fn note(&mut self, node: &str, renewed: Option<MicroTime>, others: Option<Peer>, now: Instant) {
+    fn record(&mut self, node: &str, renewed: Option<MicroTime>, others: Option<Peer>, now: Instant) {
         let fresh = LastHeartbeat { looked: now, renewed: renewed.clone(), others: None, since: now };
         let known = self.known.entry(node.to_owned()).or_insert(fresh);
         if known.renewed != renewed {
@@ -80,7 +80,7 @@ impl AgentHeartbeats {
     }
 }
 
-fn judge(node: &str, known: &LastHeartbeat, now: Instant, timeout: Duration) -> Option<MissedHeartbeat> {
+fn check_heartbeat(node: &str, known: &LastHeartbeat, now: Instant, timeout: Duration) -> Option<MissedHeartbeat> {
     let silent = now - known.since;
     let seconds = silent.as_secs();
     match &known.renewed {
@@ -111,7 +111,7 @@ mod tests {
         let (start, timeout) = (Instant::now(), Duration::from_secs(40));
         let at = |renewed: Option<MicroTime>, seconds: u64| {
             let now = start + Duration::from_secs(seconds);
-            judge("n", &LastHeartbeat { looked: now, renewed, others: None, since: start }, now, timeout)
+            check_heartbeat("n", &LastHeartbeat { looked: now, renewed, others: None, since: start }, now, timeout)
         };
         let renewed = Some(MicroTime(jiff::Timestamp::UNIX_EPOCH));
         let missing = at(None, 0).unwrap();

@@ -16,7 +16,7 @@ use plimsoll_progress::Task;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::follower::{Ended, Follower};
+use super::follower::{Follower, TransferResult};
 use super::policy::{Choice, FsBackupPolicy, VolumeBinding, listed, volumes};
 use super::services::TransferServices;
 use super::volume_info::{self, ClaimInfo};
@@ -59,21 +59,21 @@ struct State {
     /// Claims whose volume a pod has brought already.
     claims: HashSet<String>,
     windows: HashMap<String, bool>,
-    started: Vec<Started>,
+    started: Vec<StartedTransfer>,
     idle: Vec<Idle>,
     results: VolumeBackupResults,
 }
 
 #[derive(Clone)]
-struct Started {
+struct StartedTransfer {
     namespace: String,
     label: String,
     claim_info: ClaimInfo,
-    ended: Ended<PodVolumeBackup>,
+    ended: TransferResult<PodVolumeBackup>,
 }
 
 /// A volume that is backed up.
-struct Chosen {
+struct SelectedVolume {
     volume: String,
     claim: Option<Value>,
     claim_info: ClaimInfo,
@@ -111,7 +111,7 @@ impl FsBackup {
     }
 
     /// Whether the files of this claim, `namespace/name`, are backed up.
-    pub fn brings(&self, claim: &str) -> bool {
+    pub fn includes_claim(&self, claim: &str) -> bool {
         self.state().claims.contains(claim)
     }
 
@@ -128,7 +128,7 @@ impl FsBackup {
     }
 
     /// The volumes of a pod that are backed up. Those that should be and cannot are named.
-    async fn choose(&self, pod: &Value) -> Result<Vec<Chosen>, Error> {
+    async fn choose(&self, pod: &Value) -> Result<Vec<SelectedVolume>, Error> {
         let mut chosen = Vec::new();
         for name in listed(pod, labels::BACKUP_VOLUMES) {
             if !volumes(pod).any(|volume| volume["name"] == name) {
@@ -141,7 +141,7 @@ impl FsBackup {
             }
         }
         // Several pods may share a claim: its files are the same. Only a pod that can bring them takes it from the others.
-        chosen.retain(|one| one.key.as_ref().is_none_or(|key| !self.brings(key)));
+        chosen.retain(|one| one.key.as_ref().is_none_or(|key| !self.includes_claim(key)));
         if chosen.is_empty() {
             return Ok(chosen);
         }
@@ -157,13 +157,13 @@ impl FsBackup {
             self.error(pod, format!("volumes of pod {} are refused: {why}", path(pod)));
             return Ok(Vec::new());
         }
-        let take = |one: &Chosen| one.key.clone().is_none_or(|key| self.state().claims.insert(key));
+        let take = |one: &SelectedVolume| one.key.clone().is_none_or(|key| self.state().claims.insert(key));
         chosen.retain(take);
         Ok(chosen)
     }
 
     /// The warnings about pods that did not bring their volumes: none where another pod has brought everything they share with it.
-    fn told(&self) -> Vec<(String, String)> {
+    fn idle_pod_warnings(&self) -> Vec<(String, String)> {
         let mut state = self.state();
         let idle = std::mem::take(&mut state.idle);
         let left_out =
@@ -171,7 +171,7 @@ impl FsBackup {
         idle.into_iter().filter(left_out).map(|one| (one.namespace, one.line)).collect()
     }
 
-    async fn choose_one(&self, pod: &Value, volume: &Value) -> Result<Option<Chosen>, Error> {
+    async fn choose_one(&self, pod: &Value, volume: &Value) -> Result<Option<SelectedVolume>, Error> {
         let namespace = text(pod, "/metadata/namespace");
         let (claim, persistent) = self.reading().binding(pod, volume).await?;
         let claim_info = claim.as_ref().map(|claim| ClaimInfo::of(claim, persistent.as_ref())).unwrap_or_default();
@@ -205,7 +205,7 @@ impl FsBackup {
                 }
                 Ok(None)
             }
-            Choice::BackUp => Ok(Some(Chosen { volume: name, claim, claim_info, key })),
+            Choice::BackUp => Ok(Some(SelectedVolume { volume: name, claim, claim_info, key })),
         }
     }
 
@@ -219,7 +219,7 @@ impl FsBackup {
     }
 
     /// Hands the volumes of a pod to its node's agent.
-    async fn begin(&self, pod: &Value, chosen: Vec<Chosen>) -> Result<Vec<Started>, Error> {
+    async fn start_transfers(&self, pod: &Value, chosen: Vec<SelectedVolume>) -> Result<Vec<StartedTransfer>, Error> {
         let FsBackupParameters { services, location, job: VolumeJob { task, .. }, .. } = &self.parameters;
         task.start();
         task.expect_duration(EXPECTED);
@@ -246,7 +246,7 @@ impl FsBackup {
             self.create(&object).await?;
             let ended = self.follower.follow(&name, shown);
             let namespace = namespace.to_owned();
-            started.push(Started { namespace, label, claim_info: one.claim_info, ended });
+            started.push(StartedTransfer { namespace, label, claim_info: one.claim_info, ended });
         }
         self.state().started.extend(started.iter().cloned());
         Ok(started)
@@ -269,7 +269,7 @@ impl FsBackup {
         Ok(())
     }
 
-    fn transfer(&self, pod: &Value, one: &Chosen, identifier: &str) -> PodVolumeBackup {
+    fn transfer(&self, pod: &Value, one: &SelectedVolume, identifier: &str) -> PodVolumeBackup {
         let FsBackupParameters { job: VolumeJob { name, uid, owner, .. }, location, .. } = &self.parameters;
         let pod_uid = text(pod, "/metadata/uid");
         let mut tags = json!({ "backup": name, "backup-uid": uid, "pod": text(pod, "/metadata/name"), "pod-uid": pod_uid,
@@ -329,9 +329,9 @@ impl FsBackup {
             infos.push(volume_info::backed_up(&ended, &one.claim_info));
             backups.push(json!(ended.as_ref()));
         }
-        let told = self.told();
+        let idle_pod_warnings = self.idle_pod_warnings();
         let mut results = std::mem::take(&mut self.state().results);
-        results.warnings.extend(told);
+        results.warnings.extend(idle_pod_warnings);
         results.infos.extend(infos);
         results.pod_volume_backups = backups;
         results
@@ -358,7 +358,7 @@ impl VolumeBackupper for FsBackup {
                 return Ok(());
             }
             let count = chosen.len();
-            let started = self.begin(pod, chosen).await?;
+            let started = self.start_transfers(pod, chosen).await?;
             if frozen {
                 let _waiting = task.wait_in_queue(format!("waiting for {count} volumes of a frozen pod"));
                 for one in started {

@@ -27,7 +27,7 @@ mod volume_reader;
 
 pub use backup::{FsBackup, FsBackupParameters};
 pub use cancel::cancel_transfers;
-pub use follower::{Ended, Follower, TransferLost};
+pub use follower::{Follower, TransferLost, TransferResult};
 pub use obstacle::last_warning;
 pub use plan::{Method, PlannedVolume, plan};
 use plimsoll_api::velero::v1::{BackupRepository, UploaderType};

@@ -114,12 +114,12 @@ impl FsBackupPolicy {
     }
 
     /// Whether the files of a claim are backed up by way of this pod.
-    pub fn brings(&self, pod: &Value, claim: &Value, persistent: &Value) -> bool {
+    pub fn backs_up_claim(&self, pod: &Value, claim: &Value, persistent: &Value) -> bool {
         let running = pod.pointer("/status/phase").and_then(Value::as_str) == Some("Running");
         let name = claim.pointer("/metadata/name").and_then(Value::as_str);
         let binding = VolumeBinding { claim: Some(claim), volume: Some(persistent) };
-        let meant = |volume: &&Value| claim_name(pod, volume).as_deref() == name;
-        running && volumes(pod).filter(meant).any(|volume| self.choose(pod, volume, binding) == Choice::BackUp)
+        let is_claim = |volume: &&Value| claim_name(pod, volume).as_deref() == name;
+        running && volumes(pod).filter(is_claim).any(|volume| self.choose(pod, volume, binding) == Choice::BackUp)
     }
 
     fn policy(&self, volume: &Value, binding: VolumeBinding<'_>) -> Option<VolumeActionType> {

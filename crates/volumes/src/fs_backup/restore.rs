@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-use super::follower::{Ended, Follower};
+use super::follower::{Follower, TransferResult};
 use super::restore_wait_action::{ACTION, Expected, Pods, RestoreHelper, RestoreWaitAction, WaitContainerConfig};
 use super::restored_pod::RestoredPod;
 use super::services::TransferServices;
@@ -67,7 +67,7 @@ struct Work {
 
 #[derive(Default)]
 struct State {
-    started: Vec<Started>,
+    started: Vec<StartedTransfer>,
     errors: Vec<(String, String)>,
     warnings: Vec<(String, String)>,
     /// Volume backups that a pod has taken, by their names.
@@ -75,12 +75,12 @@ struct State {
     fenced: Option<Error>,
 }
 
-struct Started {
+struct StartedTransfer {
     namespace: String,
     pod: RestoredPod,
     label: String,
     claim: Option<String>,
-    ended: Ended<PodVolumeRestore>,
+    ended: TransferResult<PodVolumeRestore>,
 }
 
 /// Whether it holds the files of a claim.
@@ -107,7 +107,7 @@ fn loss(backup: &PodVolumeBackup) -> Option<String> {
     match backup.phase() {
         TransferPhase::Completed => None,
         TransferPhase::Canceled => Some("its backup was cancelled".into()),
-        TransferPhase::Failed if message.is_empty() => Some("its backup failed and does not say why".into()),
+        TransferPhase::Failed if message.is_empty() => Some("its backup failed without a message".into()),
         TransferPhase::Failed => Some(format!("its backup failed: {message}")),
         phase => Some(format!("its backup has not ended: it is {phase}")),
     }
@@ -253,7 +253,7 @@ impl Work {
         }
     }
 
-    async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<Started, Error> {
+    async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<StartedTransfer, Error> {
         let FsRestoreParameters { services, location, job: VolumeJob { task, .. }, .. } = &self.parameters;
         let key = RepositoryKey { location: location.clone(), ..RepositoryKey::holds(backup) };
         let repository = self.repositories.get(&services.repositories, &key, task).await?;
@@ -283,7 +283,7 @@ impl Work {
         RetryPolicy::default().run(&shown, create).await?;
         kill::point("volumes.create.after");
         let ended = self.follower.follow(&name, shown);
-        Ok(Started { pod: RestoredPod::of(pod), namespace, label: label.to_owned(), claim, ended })
+        Ok(StartedTransfer { pod: RestoredPod::of(pod), namespace, label: label.to_owned(), claim, ended })
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
@@ -366,7 +366,7 @@ impl Work {
         let with_data = pods.into_iter().filter(|(_, has_data)| *has_data).map(|(pod, _)| pod);
         errors.extend(self.go_on(with_data).await?);
         self.parameters.job.task.finish();
-        errors.extend(self.left_empty().await?);
+        errors.extend(self.find_empty_claims().await?);
         Ok(VolumeRestoreResults { infos, errors, warnings })
     }
 }
@@ -384,7 +384,7 @@ impl Work {
     }
 
     /// Claims of this restore whose files are in the backup, and came back through no pod.
-    async fn left_empty(&self) -> Result<Vec<(String, String)>, Error> {
+    async fn find_empty_claims(&self) -> Result<Vec<(String, String)>, Error> {
         let FsRestoreParameters { job: VolumeJob { name, .. }, backups, namespaces, .. } = &self.parameters;
         let used = take(&mut self.state().used);
         let mut errors = Vec::new();

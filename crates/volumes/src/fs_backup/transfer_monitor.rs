@@ -7,7 +7,7 @@ use plimsoll_engine::Error;
 use plimsoll_engine::item_operations::ItemOperationProgress;
 
 use super::agent_heartbeat::AgentHeartbeats;
-use super::follower::give_up;
+use super::follower::fail_transfer;
 use super::services::TransferServices;
 use crate::transfer::{INCOMPLETE, Transfer};
 
@@ -37,8 +37,12 @@ impl TransferMonitor {
         }
         if let Some(missed_heartbeat) = self.agents.lock().await.missed_heartbeat(node).await? {
             if missed_heartbeat.over {
-                give_up(&self.services, object, &format!("{}: {}", missed_heartbeat.reason, missed_heartbeat.message))
-                    .await;
+                fail_transfer(
+                    &self.services,
+                    object,
+                    &format!("{}: {}", missed_heartbeat.reason, missed_heartbeat.message),
+                )
+                .await;
             }
             reading.description = format!("waiting: {}", missed_heartbeat.message);
         }
@@ -51,7 +55,7 @@ fn reading<T: Transfer>(object: &T) -> ItemOperationProgress {
     let shown = object.shown().unwrap_or_default();
     let (phase, message) = (object.phase(), object.message().unwrap_or_default());
     let error = match phase {
-        TransferPhase::Failed if message.is_empty() => "it failed and does not say why",
+        TransferPhase::Failed if message.is_empty() => "failed without a message",
         TransferPhase::Failed => message,
         TransferPhase::Canceled => "it was cancelled",
         TransferPhase::Completed if message.starts_with(INCOMPLETE) => message,

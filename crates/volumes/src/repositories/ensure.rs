@@ -71,7 +71,7 @@ impl RepositoryState {
         self.looked.as_ref().is_some_and(|look| look.seen.location.as_ref() == location)
     }
 
-    fn remember(&mut self, look: LastCheck) {
+    fn record_check(&mut self, look: LastCheck) {
         if !self.has_checked(look.seen.location.as_ref()) {
             // They were found in another place.
             (self.locks, self.locks_due) = (StaleLockDetector::default(), None);
@@ -151,7 +151,7 @@ async fn save_result(
     let password = password_version(repositories).await;
     let written = write(repository, repositories, result, next).await?;
     let seen = CheckInputs { password, spec: written.spec.clone(), location };
-    known.remember(LastCheck { next: Instant::now() + next, seen });
+    known.record_check(LastCheck { next: Instant::now() + next, seen });
     Ok(written)
 }
 
@@ -325,7 +325,7 @@ pub async fn require(repositories: &Repositories, key: &RepositoryKey, task: &Ta
     // Held for one try only: others have questions about it, too.
     let open = || async {
         let mut known = lock_state(&known, &name, task).await;
-        let Opened { repository, location, result } = open_now(repositories, &name, &known, task).await?;
+        let Opened { repository, location, result } = try_open(repositories, &name, &known, task).await?;
         let Some(result) = result else { return Ok(repository) };
         let written = save_result(&repository, &mut known, repositories, location, &result).await?;
         result.map(|_| written)
@@ -351,7 +351,7 @@ struct Opened {
 }
 
 /// Sees that a repository opens. What may pass by itself is an error.
-async fn open_now(
+async fn try_open(
     repositories: &Repositories,
     name: &str,
     known: &RepositoryState,
@@ -478,7 +478,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(due(&known, &seen, now), None, "it has not been checked");
         assert!(!known.has_checked(seen.location.as_ref()));
-        known.remember(LastCheck { next: now + READY_CHECK_INTERVAL, seen: seen.clone() });
+        known.record_check(LastCheck { next: now + READY_CHECK_INTERVAL, seen: seen.clone() });
         assert_eq!(due(&known, &seen, now), Some(READY_CHECK_INTERVAL));
         assert_eq!(due(&known, &seen, now + READY_CHECK_INTERVAL), None);
         let other = BackupRepositorySpec { volume_namespace: Some("shop".into()), ..seen.spec.clone() };
@@ -519,7 +519,7 @@ mod tests {
         let mut known = RepositoryState::default();
         for (location, kept) in [(here.clone(), false), (here, true), (None, false)] {
             known.locks_due = Some(Instant::now());
-            known.remember(LastCheck { next: Instant::now(), seen: seen(location) });
+            known.record_check(LastCheck { next: Instant::now(), seen: seen(location) });
             assert_eq!(known.locks_due.is_some(), kept);
         }
     }

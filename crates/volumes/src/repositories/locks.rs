@@ -128,7 +128,7 @@ fn boot(node: Node) -> Option<(String, String)> {
 }
 
 /// The same in words.
-pub(super) fn words(holder: LockHolderStatus) -> &'static str {
+pub(super) fn holder_text(holder: LockHolderStatus) -> &'static str {
     match holder {
         LockHolderStatus::Unknown => "unknown",
         LockHolderStatus::OursAlive => "ours, at work",

@@ -28,9 +28,9 @@ pub const REQUEST: &str = "plimsoll.dev/repository-request";
 /// Annotation: what it answered.
 pub const ANSWER: &str = "plimsoll.dev/repository-answer";
 /// Longer lists are cut: an object has room for a quarter of a mebibyte of annotations.
-const MOST: usize = 200;
+const MAX_LISTED: usize = 200;
 /// Nothing younger is deleted: its backup may not have been written down yet.
-const YOUNGEST: SignedDuration = SignedDuration::from_hours(1);
+const MIN_ORPHAN_AGE: SignedDuration = SignedDuration::from_hours(1);
 /// How long an API server or a store may keep the leader from an answer.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -188,20 +188,20 @@ impl<'a> Opened<'a> {
         Ok(Self { key, repository: opened, repositories, task })
     }
 
-    async fn ask(&self, work: Work) -> Result<Outcome, Error> {
+    async fn run_mover(&self, work: Work) -> Result<Outcome, Error> {
         let answer = run(&self.key, self.repository.clone(), work, &self.task).await;
         answer.map_err(|error| from_mover_error(&error))
     }
 
     async fn snapshots(&self) -> Result<Vec<SnapshotInfo>, Error> {
-        match self.ask(Work::Snapshots).await? {
+        match self.run_mover(Work::Snapshots).await? {
             Outcome::Snapshots(snapshots) => Ok(snapshots),
             _ => Ok(Vec::new()),
         }
     }
 
     async fn locks(&self) -> Result<Vec<LockInfo>, Error> {
-        match self.ask(Work::Locks).await? {
+        match self.run_mover(Work::Locks).await? {
             Outcome::Locks(locks) => Ok(locks),
             _ => Ok(Vec::new()),
         }
@@ -235,7 +235,7 @@ async fn find_answer(
         }
         RequestKind::Orphans { older_than, delete } => {
             let age = SignedDuration::from_secs((*older_than).max(0));
-            if *delete && age < YOUNGEST {
+            if *delete && age < MIN_ORPHAN_AGE {
                 return Err(Error::Selection("snapshots younger than one hour are never deleted".into()));
             }
             find_orphans(&opened, references, age, *delete).await
@@ -265,13 +265,13 @@ async fn find_orphans(
             ids.join(", ")
         );
         kill::point("repository.orphans.before");
-        opened.ask(Work::Forget { snapshots: ids }).await?;
+        opened.run_mover(Work::Forget { snapshots: ids }).await?;
         kill::point("repository.orphans.after");
     }
     Ok(Answer {
         snapshots: snapshots.len() as u64,
         orphan_count: found.len() as u64,
-        orphans: found.iter().take(MOST).map(|snapshot| SnapshotReport::from(*snapshot)).collect(),
+        orphans: found.iter().take(MAX_LISTED).map(|snapshot| SnapshotReport::from(*snapshot)).collect(),
         deleted: delete,
         ..Answer::default()
     })
@@ -288,7 +288,7 @@ pub(super) async fn report_locks(
     let removable = known.locks.observe(&found, Timestamp::now(), |lock| holders.of(lock));
     if remove && !removable.is_empty() {
         opened.repositories.leader.fence.check()?;
-        opened.ask(Work::Unlock { locks: removable.clone() }).await?;
+        opened.run_mover(Work::Unlock { locks: removable.clone() }).await?;
     }
     let report = |lock: &LockInfo| LockReport {
         id: lock.id.clone(),
@@ -296,10 +296,10 @@ pub(super) async fn report_locks(
         hostname: lock.machine().to_owned(),
         pid: lock.pid,
         exclusive: lock.exclusive,
-        holder: locks::words(holders.of(lock)).into(),
+        holder: locks::holder_text(holders.of(lock)).into(),
         removed: remove && removable.contains(&lock.id),
     };
-    Ok(found.iter().take(MOST).map(report).collect())
+    Ok(found.iter().take(MAX_LISTED).map(report).collect())
 }
 
 #[cfg(test)]

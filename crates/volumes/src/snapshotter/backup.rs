@@ -175,13 +175,13 @@ impl SnapshotBackup {
     }
 
     /// Takes snapshots of the volumes of a frozen pod, except those with file-system backup.
-    async fn of_pod(&self, pod: &Value, brought: impl Fn(&str) -> bool) -> Result<(), Error> {
+    async fn back_up_pod(&self, pod: &Value, is_backed_up: impl Fn(&str) -> bool) -> Result<(), Error> {
         if self.is_idle() {
             return Ok(());
         }
         let namespace = text(pod, "/metadata/namespace");
         for name in claims_of(pod) {
-            if brought(&format!("{namespace}/{name}")) {
+            if is_backed_up(&format!("{namespace}/{name}")) {
                 continue;
             }
             let Some(claim) = self.read("persistentvolumeclaims", Some(namespace), &name).await? else { continue };
@@ -189,7 +189,7 @@ impl SnapshotBackup {
                 continue;
             };
             if self.is_in_backup(&claim, &volume) {
-                self.take(&volume, Some(&claim)).await?;
+                self.back_up_volume(&volume, Some(&claim)).await?;
             }
         }
         Ok(())
@@ -205,17 +205,17 @@ impl SnapshotBackup {
     }
 
     /// Takes snapshots of all volumes of the backup that are not handled otherwise.
-    async fn of_the_rest(&self, brought: impl Fn(&str) -> bool) -> Result<(), Error> {
+    async fn back_up_remaining(&self, is_backed_up: impl Fn(&str) -> bool) -> Result<(), Error> {
         let volumes = std::mem::take(&mut self.state().volumes);
         if !self.is_idle() {
             let left = volumes.into_iter().filter(|volume| {
                 let claim = ["/spec/claimRef/namespace", "/spec/claimRef/name"].map(|place| text(volume, place));
-                !brought(&claim.join("/"))
+                !is_backed_up(&claim.join("/"))
             });
             let takes: Vec<_> = left.map(|volume| async move { self.take_claimed(&volume).await }).collect();
             stream::iter(takes).buffer_unordered(MAX_CONCURRENT_SNAPSHOTS).try_collect::<()>().await?;
         }
-        self.deal_with_orphans().await
+        self.delete_orphans().await
     }
 
     async fn take_claimed(&self, volume: &Value) -> Result<(), Error> {
@@ -224,11 +224,11 @@ impl SnapshotBackup {
             "" => None,
             name => self.read("persistentvolumeclaims", Some(namespace), name).await?,
         };
-        self.take(volume, claim.as_ref()).await
+        self.back_up_volume(volume, claim.as_ref()).await
     }
 
-    /// Takes a snapshot of one volume, if that is wished for and a plugin knows it.
-    async fn take(&self, volume: &Value, claim: Option<&Value>) -> Result<(), Error> {
+    /// Takes a snapshot of one volume, if it is requested and a volume snapshotter supports it.
+    async fn back_up_volume(&self, volume: &Value, claim: Option<&Value>) -> Result<(), Error> {
         let name = text(volume, "/metadata/name").to_owned();
         if !self.state().met.insert(name.clone()) {
             return Ok(());
@@ -247,7 +247,7 @@ impl SnapshotBackup {
         };
         let Some(known) = self.find_plugin(volume, asked).await? else {
             if asked {
-                let line = format!("volume {name} has no snapshot: no plugin of a VolumeSnapshotLocation knows it");
+                let line = format!("no snapshot of volume {name}: no plugin of a VolumeSnapshotLocation supports it");
                 self.warn(&claim_info.namespace, line);
             }
             return Ok(());
@@ -348,7 +348,7 @@ impl SnapshotBackup {
         let (effect, answer) = if let Some(asked) = earlier {
             (asked.effect, Ok(asked.name.unwrap_or_default()))
         } else {
-            let answer = self.ask(&effect, &mut live, &claim_info.namespace).await?;
+            let answer = self.create_snapshot(&effect, &mut live, &claim_info.namespace).await?;
             (effect, answer)
         };
         self.record(effect, answer, live, claim_info, started).await
@@ -368,8 +368,8 @@ impl SnapshotBackup {
         }
     }
 
-    /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
-    async fn ask(
+    /// Calls the plugin. The call is never repeated: its result is in the journal before anything relies on it.
+    async fn create_snapshot(
         &self,
         effect: &Effect,
         live: &mut PluginOperation,
@@ -413,12 +413,12 @@ impl SnapshotBackup {
                 let name = &snapshot.spec.persistent_volume_name;
                 self.error(&claim_info.namespace, format!("snapshot of volume {name}: {why}"));
                 live.end(&Err(why)).await?;
-                self.keep(snapshot, claim_info, started, live);
+                self.add_taken(snapshot, claim_info, started, live);
                 return Ok(());
             }
         };
         live.named(&id).await?;
-        let moves = match live.look().await {
+        let moves = match live.poll().await {
             PluginState::InProgress(_) | PluginState::Silent(_) => true,
             PluginState::Unknown => false,
             PluginState::Ended(how) => {
@@ -435,7 +435,7 @@ impl SnapshotBackup {
             live.end(&Ok(())).await?;
         }
         let (plugin, name) = (live.snapshotter.name().to_owned(), snapshot.spec.persistent_volume_name.clone());
-        let moving = self.keep(snapshot, claim_info, started, live);
+        let moving = self.add_taken(snapshot, claim_info, started, live);
         if moves {
             self.parameters.operations.track_existing(
                 &plugin,
@@ -447,7 +447,7 @@ impl SnapshotBackup {
         Ok(())
     }
 
-    fn keep(
+    fn add_taken(
         &self,
         snapshot: VolumeSnapshot,
         claim_info: &ClaimInfo,
@@ -467,7 +467,7 @@ impl SnapshotBackup {
         let mut found = known;
         let open = self.earlier().take_open(volume);
         for asked in open {
-            match self.look_for(volume).await?.filter(|_| found.is_none()) {
+            match self.find_snapshot(volume).await?.filter(|_| found.is_none()) {
                 Some(id) => {
                     self.parameters.journal.record_result(asked.intent, named(&id)).await?;
                     found = Some(EarlierRequest { name: Some(id), ..asked });
@@ -486,7 +486,7 @@ impl SnapshotBackup {
         volume: &str,
         namespace: &str,
     ) -> Result<Result<String, PluginError>, Error> {
-        Ok(if let Some(id) = self.look_for(volume).await? {
+        Ok(if let Some(id) = self.find_snapshot(volume).await? {
             self.warn(
                 namespace,
                 format!("snapshot {id} of volume {volume} is there, by the plugin's own record: {error}"),
@@ -506,7 +506,7 @@ impl SnapshotBackup {
         )
     }
 
-    async fn look_for(&self, volume: &str) -> Result<Option<String>, Error> {
+    async fn find_snapshot(&self, volume: &str) -> Result<Option<String>, Error> {
         let records = self.records();
         let all = RetryPolicy::default().run(&self.parameters.job.task, || records.list()).await?;
         let meant = |record: &&Value| {
@@ -526,7 +526,7 @@ impl SnapshotBackup {
     }
 
     /// What a server that died has taken of volumes that are no longer a part of the backup.
-    async fn deal_with_orphans(&self) -> Result<(), Error> {
+    async fn delete_orphans(&self) -> Result<(), Error> {
         let (named, open) = self.earlier().rest();
         for asked in named {
             let Effect::Snapshot { location, volume, .. } = &asked.effect else { continue };
@@ -565,7 +565,7 @@ impl SnapshotBackup {
     }
 
     /// What came of them once none moves any longer; nothing if none did.
-    pub async fn settled(&self, before: &VolumeBackupResults) -> Result<VolumeBackupResults, Error> {
+    pub async fn final_results(&self, before: &VolumeBackupResults) -> Result<VolumeBackupResults, Error> {
         let mut after = VolumeBackupResults { infos: before.infos.clone(), ..VolumeBackupResults::default() };
         let taken = self.state().taken.clone();
         for mut one in taken {
@@ -650,9 +650,9 @@ pub struct CombinedVolumeBackup {
 }
 
 impl CombinedVolumeBackup {
-    /// Whether a claim's data is taken care of otherwise.
-    fn brings(&self, claim: &str) -> bool {
-        self.pods.brings(claim) || self.csi.as_ref().is_some_and(|csi| csi.has(claim))
+    /// Whether the data of a claim is backed up by another method.
+    fn is_backed_up(&self, claim: &str) -> bool {
+        self.pods.includes_claim(claim) || self.csi.as_ref().is_some_and(|csi| csi.has(claim))
     }
 }
 
@@ -667,9 +667,9 @@ impl VolumeBackupper for CombinedVolumeBackup {
             if frozen {
                 // Before the post-hooks run.
                 if let Some(csi) = &self.csi {
-                    csi.of_pod(pod, |claim| self.pods.brings(claim)).await?;
+                    csi.back_up_pod(pod, |claim| self.pods.includes_claim(claim)).await?;
                 }
-                self.snapshots.of_pod(pod, |claim| self.brings(claim)).await?;
+                self.snapshots.back_up_pod(pod, |claim| self.is_backed_up(claim)).await?;
             }
             Ok(())
         })
@@ -687,7 +687,7 @@ impl VolumeBackupper for CombinedVolumeBackup {
 
     fn finish(&self) -> BoxFuture<'_, Result<VolumeBackupResults, Error>> {
         Box::pin(async {
-            self.snapshots.of_the_rest(|claim| self.brings(claim)).await?;
+            self.snapshots.back_up_remaining(|claim| self.is_backed_up(claim)).await?;
             let mut results = self.pods.finish().await?;
             results.infos.extend(self.csi.as_ref().map(|csi| csi.results()).unwrap_or_default());
             self.snapshots.results(&mut results).await?;

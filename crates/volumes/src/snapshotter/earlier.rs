@@ -6,11 +6,11 @@ use plimsoll_engine::ports::{Effect, IntentId};
 use plimsoll_operations::JournalEntry;
 
 /// The result of an effect that gave something a name.
-const NAMED: &str = "named ";
+const NAMED_PREFIX: &str = "named ";
 
 /// What is settled once something has its name.
 pub(super) fn named(id: &str) -> String {
-    format!("{NAMED}{id}")
+    format!("{NAMED_PREFIX}{id}")
 }
 
 /// One thing that was asked for.
@@ -34,7 +34,7 @@ impl EarlierRequests {
         let mut earlier = Self::default();
         for known in known {
             let (Effect::Snapshot { volume, .. } | Effect::Volume { volume, .. }) = &known.effect else { continue };
-            let name = known.result.as_deref().map(|result| result.strip_prefix(NAMED).map(str::to_owned));
+            let name = known.result.as_deref().map(|result| result.strip_prefix(NAMED_PREFIX).map(str::to_owned));
             let asked = EarlierRequest { intent: known.id, effect: known.effect.clone(), name: name.clone().flatten() };
             match name {
                 Some(Some(_)) => {

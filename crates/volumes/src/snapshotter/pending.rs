@@ -23,7 +23,7 @@ impl ItemOperationClient for PendingSnapshot {
     fn progress<'a>(&'a self, _: &'a str, _: &'a Value) -> BoxFuture<'a, Result<ItemOperationProgress, Error>> {
         Box::pin(async {
             let mut live = self.live.lock().await;
-            let ended = match live.look().await {
+            let ended = match live.poll().await {
                 PluginState::InProgress(reading) => {
                     return Ok(ItemOperationProgress {
                         done: reading.done,

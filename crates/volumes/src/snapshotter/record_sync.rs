@@ -122,7 +122,7 @@ impl PluginOperation {
         let all = RetryPolicy::default().run(&self.task, || self.records.list()).await?;
         if let Some(left) = all.iter().find(|record| self.is_left(record)) {
             self.record_owner = RecordOwner::Server(text(left, "/metadata/name").to_owned());
-            self.begun(left);
+            self.set_start(left);
             self.write(&json!({ "phase": "InProgress", "completionTimestamp": null })).await;
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl PluginOperation {
             let create = || self.records.create(&record);
             if let Some(made) = RetryPolicy::default().run(&self.task, create).await? {
                 self.record_owner = RecordOwner::Server(name);
-                self.begun(&made);
+                self.set_start(&made);
                 return Ok(());
             }
         }
@@ -140,7 +140,7 @@ impl PluginOperation {
 
     /// Of records that say nothing about a restore only those can be meant that are no older than the call, by the clock that
     /// dates them.
-    fn begun(&mut self, own: &Value) {
+    fn set_start(&mut self, own: &Value) {
         if let (RecordKind::Restore, Ok(made)) =
             (self.records.record_kind, text(own, "/metadata/creationTimestamp").parse())
         {
@@ -201,12 +201,12 @@ impl PluginOperation {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.look().await;
+            self.poll().await;
         }
     }
 
     /// Looks once how far it is, and shows that.
-    pub async fn look(&mut self) -> PluginState {
+    pub async fn poll(&mut self) -> PluginState {
         if let Some(theirs) = self.theirs().await {
             let seen = self.show_theirs(&theirs);
             if matches!(seen, PluginState::InProgress(_)) {

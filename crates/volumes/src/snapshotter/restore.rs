@@ -121,7 +121,7 @@ impl SnapshotRestore {
         live.begin().await?;
         let answer = match self.made_earlier(name, id).await? {
             Some(made) => Ok(made),
-            None => self.ask(snapshot, &mut live).await?,
+            None => self.create_volume_from_snapshot(snapshot, &mut live).await?,
         };
         let made = match answer {
             Ok(made) => snapshotter.set_volume_id(volume, &made).await.map_err(|error| error.to_string()),
@@ -131,7 +131,7 @@ impl SnapshotRestore {
             live.end(&Err(why.clone())).await?;
         }
         let made = match made {
-            Ok(object) => self.look_after(live, new_name, id).await?.map(|()| object),
+            Ok(object) => self.track_operation(live, new_name, id).await?.map(|()| object),
             Err(why) => Err(why),
         };
         if made.is_ok() {
@@ -175,7 +175,7 @@ impl SnapshotRestore {
     }
 
     /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
-    async fn ask(
+    async fn create_volume_from_snapshot(
         &self,
         snapshot: &VolumeSnapshot,
         live: &mut PluginOperation,
@@ -208,13 +208,13 @@ impl SnapshotRestore {
     }
 
     /// Sees whether the plugin still works on the volume; then it is waited for with the other operations.
-    async fn look_after(
+    async fn track_operation(
         &self,
         mut live: PluginOperation,
         name: &str,
         snapshot: &str,
     ) -> Result<Result<(), String>, Error> {
-        match live.look().await {
+        match live.poll().await {
             PluginState::InProgress(_) | PluginState::Silent(_) => {
                 let plugin = live.snapshotter.name().to_owned();
                 let item = ItemId::new("persistentvolumes", None, name);
