@@ -12,7 +12,7 @@ use plimsoll_engine::Error;
 
 /// How long the API server may take to serve a definition that it has accepted.
 const SERVED_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often it is asked.
+/// How often it is polled.
 const SERVED_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Creates our custom resource definitions, or brings them up to date. Ends when the API server serves all of them.

@@ -20,7 +20,7 @@ use plimsoll_volumes::csi::{self, MovedSnapshots};
 use crate::context::Context;
 use crate::settings::Settings;
 
-/// Asks every binary in the plugin directory what it offers.
+/// Lists the plugins of every binary in the plugin directory.
 pub async fn discover(settings: &Settings) -> PluginRegistry {
     let plugins = &settings.plugins;
     let Some(directory) = &plugins.directory else { return PluginRegistry::default() };

@@ -23,7 +23,7 @@ use super::phase::{self, Phase};
 use super::plan::Planned;
 use super::status_publisher::Publisher;
 
-/// The note of what an action knew when it began.
+/// Key of the note with the target of an action.
 const BEGUN_NOTE: &str = "begun";
 const FAILED_BEFORE: &str = "failed before a restart of the server";
 
@@ -113,7 +113,7 @@ impl Run<'_> {
         Ok(params)
     }
 
-    /// An API server that does not answer is asked again.
+    /// Retries while the API server is unavailable.
     async fn fetch(&self, known: Option<&SavedTarget>, time: &str) -> Result<Params, blueprint::Error> {
         let mut pause = Duration::from_millis(100);
         loop {
@@ -223,7 +223,7 @@ impl Run<'_> {
         Phase { job, publisher, planned, place: self.place(which), written, task, cancel }
     }
 
-    /// The artifacts of an action that ended well.
+    /// Renders the artifacts of a successful action.
     async fn finish(&self, end: ActionEnd, params: &Params) -> Result<ActionEnd, Error> {
         if !matches!(end, ActionEnd::Succeeded) {
             self.publisher.board().end_action(self.index);

@@ -25,9 +25,9 @@ use crate::context::Context;
 
 /// Label: which phase a transfer belongs to.
 const PHASE: &str = "plimsoll.dev/phase";
-/// What a phase remembers that has asked an agent for something.
+/// Note of a phase that has created a transfer.
 const TRANSFER_NOTE: &str = "transfer";
-/// How often a transfer is looked at.
+/// How often a transfer is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Our own movers, for phases.
@@ -286,7 +286,7 @@ fn number(value: &Value) -> Option<u64> {
     value.as_u64()
 }
 
-/// How far a transfer is. A total that still grows is none.
+/// The progress of a transfer. A growing total is not reported.
 fn moved(now: &PodVolumeBackup) -> TransferProgress {
     let status = json!(now.status);
     let (read, total) = (number(&status["progress"]["bytesDone"]), number(&status["progress"]["totalBytes"]));

@@ -1,4 +1,4 @@
-//! What functions ask of the server: leave to act, a memory that survives it, a log.
+//! Services of the server for functions: leadership check, durable notes, log.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,18 @@ use plimsoll_operations::{ConfigMapJournal, Job, JournalEntry, OperationRecord};
 use super::ActionSetController;
 use super::status_publisher::Publisher;
 
-/// What an earlier process has left of one phase.
+/// Journal entries of an earlier attempt of one phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Left {
     /// It had begun.
     pub intent: Option<IntentId>,
     /// It had ended like this.
     pub result: Option<String>,
-    /// What it remembered.
+    /// Its notes.
     pub notes: BTreeMap<String, String>,
 }
 
-/// Looks into the journal of an earlier process.
+/// Reads the journal of an earlier attempt.
 pub fn left(known: &[JournalEntry], action: usize, phase: &str) -> Left {
     let mut left = Left::default();
     for entry in known {

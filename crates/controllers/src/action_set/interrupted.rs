@@ -34,7 +34,7 @@ pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion
     Ok(Completion { status, state: OperationState::Failed, reasons: Vec::new(), ending })
 }
 
-/// The phases that an earlier process has begun.
+/// The phases that an earlier attempt started.
 fn started_phases(known: &[JournalEntry]) -> BTreeSet<(usize, String)> {
     let phases = known.iter().filter_map(|entry| match &entry.effect {
         Effect::Phase { action, phase } => Some((*action, phase.clone())),

@@ -36,10 +36,10 @@ use crate::context::Context;
 
 /// Our finalizer on an ActionSet for as long as it runs: one that is deleted is cancelled first.
 pub const FINALIZER: &str = "actionsets.plimsoll.dev/running";
-/// How many sets run at the same time; more wait.
+/// Maximum number of ActionSets that run in parallel.
 const MAX_CONCURRENT_ACTION_SETS: usize = 100;
 
-/// What is shown of a set while it runs.
+/// The progress of an ActionSet.
 #[derive(Default)]
 pub struct Live(OnceLock<Arc<Publisher>>);
 

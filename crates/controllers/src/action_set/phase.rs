@@ -40,7 +40,7 @@ pub struct Phase<'a> {
     pub cancel: &'a CancellationToken,
 }
 
-/// How a phase ended, as the journal keeps it until the status says it.
+/// The result of a phase in the journal, until it is in the status.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum PhaseResult {
@@ -49,7 +49,7 @@ enum PhaseResult {
 }
 
 impl Left {
-    /// How it had ended, if that is known.
+    /// The recorded result, if there is one.
     fn ended(&self) -> Option<PhaseResult> {
         self.result.as_deref().and_then(|text| serde_json::from_str(text).ok())
     }

@@ -23,15 +23,15 @@ pub const REPEATABLE: &str = "plimsoll.dev/repeatable-phases";
 
 /// The note of what a set was going to do when it began.
 const PLANNED: &str = "planned";
-/// A longer plan is not remembered, but made again.
+/// A longer plan is not recorded, but computed again.
 const MAX_PLAN_BYTES: usize = 256 << 10;
 
 /// One action that is going to be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
-    /// What the user asked for.
+    /// The action of the ActionSet.
     pub spec: ActionSpec,
-    /// How it is done.
+    /// The action of the blueprint.
     pub action: BlueprintAction,
     timeouts: Timeouts,
     repeatable: Vec<String>,
@@ -43,7 +43,7 @@ impl Planned {
         self.spec.name.as_deref().unwrap_or_default()
     }
 
-    /// How long a phase may take.
+    /// Timeout of a phase.
     pub fn timeout(&self, phase: &str) -> Option<Duration> {
         self.timeouts.of(phase)
     }
@@ -131,7 +131,7 @@ fn version_fault(spec: &ActionSpec) -> Option<String> {
     (!known).then(|| format!("preferredVersion: {wanted:?} is not a version such as v0.0.0"))
 }
 
-/// How long phases may take.
+/// Timeouts of phases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Timeouts {
     all: Option<Duration>,

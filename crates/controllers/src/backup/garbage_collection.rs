@@ -30,7 +30,7 @@ pub async fn control(context: Arc<Context>) {
     run_controller::<Backup, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
-/// Whether a backup has to go.
+/// Whether a backup has expired.
 #[derive(Debug, PartialEq, Eq)]
 enum Expiration {
     /// It has no expiration, or it is in use.

@@ -1,4 +1,4 @@
-//! What a Backup wants of the volumes, for each method.
+//! Parameters of the volumes of a Backup, by method.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use super::BackupController;
 use super::run::operation_limit;
 use crate::plugins;
 
-/// How long a CSI driver may take until it has a snapshot, where a Backup does not say.
+/// Default timeout of a CSI snapshot.
 const DEFAULT_CSI_SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// What this Backup wants of CSI snapshots.
+/// Parameters of CSI snapshots.
 pub(super) async fn csi_parameters(
     job: &Job<BackupController>,
     begun: &Value,
@@ -61,7 +61,7 @@ pub(super) async fn csi_parameters(
     })
 }
 
-/// What this Backup wants of the snapshots of plugins.
+/// Parameters of volume snapshotters.
 pub(super) fn snapshot_parameters(
     job: &Job<BackupController>,
     locations: snapshotter::ChosenLocations,

@@ -26,9 +26,9 @@ use self::foreign::{BackupMetadata, SYNCING};
 use self::plan::{ClusterBackup, plan};
 use crate::context::Context;
 
-/// No metadata of a sane backup is larger.
+/// Maximum size of backup metadata.
 const MAX_METADATA_BYTES: u64 = 16 << 20;
-/// A location that cannot be synced now is looked at again after so long.
+/// How soon a location that cannot be synced is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs the controller until the future is dropped.
@@ -88,7 +88,7 @@ async fn report(location: &BackupStorageLocation, warning: Option<String>, conte
     }
 }
 
-/// One sync. Returns what looks wrong.
+/// Runs one sync. Returns warnings.
 async fn sync(location: &BackupStorageLocation, context: &Context) -> Result<Option<String>, Error> {
     let store = context.storage.open_quickly(location).await?;
     let listed = store.list_directories(layout::BACKUPS_DIRECTORY).await?;
@@ -124,7 +124,7 @@ fn cluster_backup(backup: &Backup, location: &str) -> ClusterBackup {
     ClusterBackup { name: backup.name_any(), phase: backup.phase(), here }
 }
 
-/// Makes one backup of the location known to the cluster.
+/// Creates the Backup of a backup in the location.
 async fn import_backup(
     name: &str,
     store: &Store,
@@ -252,7 +252,7 @@ async fn finish(name: &str, uid: &str, store: &Store, location: &str, context: &
     }
 }
 
-/// What a file of a backup lists; one that is not there is empty.
+/// Reads a list file of a backup; a missing file is an empty list.
 async fn listed(name: &str, key: &str, store: &Store) -> Result<Vec<Value>, Error> {
     match store.get(key).await {
         // A damaged list is no reason to do without the backup.

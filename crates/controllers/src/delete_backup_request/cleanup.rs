@@ -12,7 +12,7 @@ use plimsoll_operations::controller::{duration_until, run_controller, time_after
 
 use crate::context::Context;
 
-/// How long a request that failed can be read.
+/// Retention of failed requests.
 const FAILED_REQUEST_RETENTION: Duration = Duration::from_hours(24);
 
 /// Runs the controller until the future is dropped.

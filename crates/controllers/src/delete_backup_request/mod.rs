@@ -35,7 +35,7 @@ const STAGES: [(&str, Duration); 5] = [
     ("record", Duration::from_millis(200)),
 ];
 
-/// How many deletions run at a time.
+/// Maximum number of deletions that run in parallel.
 const MAX_CONCURRENT_DELETIONS: usize = 4;
 
 /// The lifecycle of a DeleteBackupRequest.

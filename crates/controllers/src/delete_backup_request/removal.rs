@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use super::DeleteBackupRequestController;
 use crate::plugins;
 
-/// How long the files of restores may take to go.
+/// Timeout of the deletion of the files of restores.
 const RESTORE_FILES_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Everything but the backup's own record. Returns what could not be removed.

@@ -23,7 +23,7 @@ const SECRET: &str = "plimsoll-download-links";
 const FIELD: &str = "key";
 const ROOT: &str = "/downloads/";
 
-/// What a link leads to.
+/// The target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The BackupStorageLocation.
@@ -32,18 +32,18 @@ pub struct Target {
     pub key: String,
 }
 
-/// Why a link does not open anything.
+/// Why a link is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidLink {
     /// It is not a link of ours.
     Malformed,
     /// It was changed, or the key has changed.
     Forged,
-    /// Its time is over.
+    /// It has expired.
     Expired,
 }
 
-/// Makes and checks links.
+/// Creates and verifies links.
 pub struct Signer {
     key: Vec<u8>,
 }
@@ -78,7 +78,7 @@ impl Signer {
         format!("{ROOT}{}/{}?expires={expires}&signature={signature}", target.location, target.key)
     }
 
-    /// What a link opens, from its path and query.
+    /// Verifies a link and returns its target.
     pub fn open(&self, path: &str, query: &str, now: Timestamp) -> Result<Target, InvalidLink> {
         let (location, key) =
             path.strip_prefix(ROOT).and_then(|rest| rest.split_once('/')).ok_or(InvalidLink::Malformed)?;

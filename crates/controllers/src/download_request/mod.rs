@@ -25,7 +25,7 @@ use crate::context::Context;
 
 /// A link is good for so long.
 const VALID_FOR: Duration = Duration::from_mins(10);
-/// Clients wait up to a minute: what is missing may still come.
+/// How soon a request without a link is tried again; clients wait up to a minute.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs the controller until the future is dropped.

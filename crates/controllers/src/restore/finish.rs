@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::RestoreController;
 use crate::{completion, item_operations};
 
-/// How long work in the background may take where a Restore does not say.
+/// Default timeout of item operations.
 const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_hours(4);
 
 /// Work that item actions began in the background ends before the restore does.

@@ -1,4 +1,4 @@
-//! What a Restore refers to in other objects, read and compiled.
+//! The ConfigMaps that a Restore refers to, read and compiled.
 
 use plimsoll_api::velero::v1::RestoreSpec;
 use plimsoll_engine::Error;

@@ -1,4 +1,4 @@
-//! What a Restore wants of the volumes, for each method.
+//! Parameters of the volumes of a Restore, by method.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use super::finish::operation_limit;
 use super::plugins::RestorePlugins;
 use crate::plugins;
 
-/// What this Restore wants of CSI snapshots.
+/// Parameters of CSI snapshots.
 pub(super) fn csi_parameters(job: &Job<RestoreController>, backup: &Backup, stages: &Stages) -> CsiRestoreParameters {
     CsiRestoreParameters {
         services: Arc::clone(&job.context.transfers),

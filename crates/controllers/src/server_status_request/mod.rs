@@ -16,12 +16,12 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// An answer is kept for so long.
+/// Retention of answered requests.
 const RETENTION: Duration = Duration::from_mins(1);
-/// The API whose behaviour this server has: clients compare major and minor version with their own.
+/// The Velero version whose API this server implements: clients compare major and minor version.
 const VELERO_VERSION: &str = "v1.18.3";
 
-/// The version that clients are told.
+/// The reported server version.
 pub fn server_version() -> String {
     format!("{VELERO_VERSION}-plimsoll.{}", env!("CARGO_PKG_VERSION"))
 }

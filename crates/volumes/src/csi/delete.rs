@@ -1,4 +1,4 @@
-//! What becomes of snapshots when their backup has ended, is given up, or is deleted.
+//! Clean-up of CSI snapshots when their backup has ended, failed, or is deleted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tracing::warn;
 use super::{CONTENTS, SNAPSHOTS, UPLOADS, VERSION, all_snapshots, contents, snapshots, text};
 use crate::transfer::data_movement::kind_of;
 
-/// How long a driver may take to delete one.
+/// Timeout of a driver to delete a snapshot.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 

@@ -171,7 +171,7 @@ impl Downloads {
         self.started().get(operation).map(|one| one.download.clone()).ok_or_else(absent)
     }
 
-    /// How far a download is. It has ended when its claim has the volume.
+    /// The progress of a download. It has ended when the volume is bound to its claim.
     pub async fn read(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let name = self.name_of(operation)?;
         let found = self.services.leader.api::<DataDownload>().get_opt(&name).await;
@@ -193,7 +193,7 @@ impl Downloads {
         Ok(reading)
     }
 
-    /// Asks for the end of a download.
+    /// Cancels a download.
     pub async fn cancel(&self, operation: &str) -> Result<(), Error> {
         let name = self.name_of(operation)?;
         let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));

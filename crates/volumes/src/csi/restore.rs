@@ -33,12 +33,12 @@ use crate::fs_backup::TransferServices;
 use crate::volume_job::VolumeJob;
 
 const CLAIMS: &str = "persistentvolumeclaims";
-/// How long a driver may take until a snapshot that it has can be used.
+/// Timeout of a driver until a snapshot is ready to use.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// What a restore wants of CSI snapshots.
+/// Parameters of the restore of CSI snapshots.
 pub struct CsiRestoreParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<TransferServices>,
     /// The Restore.
     pub job: VolumeJob,
@@ -48,7 +48,7 @@ pub struct CsiRestoreParameters {
     pub location: String,
     /// Whether volumes get their data.
     pub with_data: bool,
-    /// How long preparing a volume may take.
+    /// Timeout of the preparation of a volume.
     pub limit: Duration,
     /// Settings of the mover.
     pub settings: UploaderSettings,
@@ -88,19 +88,19 @@ pub fn register_restore(
 }
 
 impl CsiRestore {
-    /// Whether claims can come back as the snapshots of their drivers.
+    /// Whether the cluster serves VolumeSnapshots.
     pub fn supports_snapshots(&self) -> bool {
         self.known
     }
 
-    /// How each volume was made.
+    /// Method and result of each volume.
     pub fn infos(&self) -> Vec<RestoreVolumeInfo> {
         let mut infos = self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone();
         infos.extend(self.downloads.infos());
         infos
     }
 
-    /// What a snapshot of the backup is called in this restore: the same for every attempt, another one for every restore.
+    /// The name of a snapshot in this restore: stable across attempts, unique for each restore.
     fn snapshot_name(&self, snapshot: &str) -> String {
         hex::encode(Sha256::digest(format!("{}/{snapshot}", self.parameters.job.uid)))[..63].to_owned()
     }
@@ -262,7 +262,7 @@ impl Restorer {
         made
     }
 
-    /// What a content says of the volume that is made from it.
+    /// The volume info of a content.
     fn complete(&self, made: &Value) {
         let mut infos = self.all.infos.lock().unwrap_or_else(PoisonError::into_inner);
         let meant = |csi: &&mut CsiSnapshotInfo| csi.vsc_name == text(made, "/metadata/name");
@@ -320,7 +320,7 @@ impl ItemOperationClient for Restorer {
         })
     }
 
-    /// What was created stays; data that moves is stopped.
+    /// Keeps created objects and cancels data movement.
     fn cancel<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             match self.part {

@@ -36,12 +36,12 @@ use crate::fs_backup::RestoreHelper;
 use crate::transfer::Transfer;
 use crate::transfer::TransferRecord;
 
-/// How soon is looked again at what is waited for.
+/// How often a pending volume is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a volume may take to be there where the transfer asks for less.
+/// Minimum timeout of a volume.
 const MIN_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// What preparing the volumes of transfers needs.
+/// Dependencies of the exposer.
 pub struct Exposer {
     /// The connection of the leader.
     pub leader: LeaderClient,
@@ -49,7 +49,7 @@ pub struct Exposer {
     pub restore_helper: RestoreHelper,
 }
 
-/// How far the volume of a transfer is.
+/// The state of the volume of a transfer.
 #[derive(Debug, PartialEq, Eq)]
 enum ExposeStep {
     /// A pod holds it on this node.
@@ -62,11 +62,11 @@ enum ExposeStep {
 
 /// A transfer whose volume has to be made.
 trait ExposedTransfer: Transfer {
-    /// Who is asked to move it.
+    /// The data mover.
     fn mover(&self) -> Option<&str>;
     /// When it was taken up.
     fn accepted(&self) -> Option<&Time>;
-    /// How long making the volume may take, if it says so.
+    /// Timeout of creating the volume, if it is set.
     fn limit(&self) -> Option<&GoDuration>;
     /// Does the next thing on the way to a volume.
     fn expose(&self, exposer: &Exposer) -> impl Future<Output = Result<ExposeStep, Error>> + Send;

@@ -14,7 +14,7 @@ use super::holder_pod::{claim, create, metadata, pod, remove};
 use super::{ExposeStep, ExposedTransfer, Exposer};
 use crate::csi::{GROUP, VERSION, contents, permanent_error, snapshots};
 
-/// Says who may delete a snapshot, where that needs a secret.
+/// Annotation: the secret that is needed to delete a snapshot.
 const SECRETS: &str = "snapshot.storage.kubernetes.io/deletion-secret";
 
 fn text<'a>(value: &'a Value, place: &str) -> &'a str {
@@ -113,7 +113,7 @@ impl Source {
         let namespace = upload.spec.source_namespace.clone().unwrap_or_default();
         let api = snapshots(&exposer.leader.client, &namespace);
         let Some(snapshot) = read(&api, &named.unwrap_or_default()).await? else { return Ok(None) };
-        // What the same backup has made, and nothing else of that name.
+        // Only objects of the same backup.
         if snapshot.pointer("/metadata/labels").and_then(|all| all.get(labels::BACKUP_UID)).is_none() {
             return Ok(None);
         }
@@ -124,7 +124,7 @@ impl Source {
         Ok(Some(Self { snapshot, content }))
     }
 
-    /// Makes a content of our own for what the driver has. From then on that is the one that counts.
+    /// Creates a content of our own for the snapshot of the driver, and uses it from then on.
     async fn take_over(&self, exposer: &Exposer, upload: &DataUpload) -> Result<Result<Value, ExposeStep>, Error> {
         let name = text(&self.snapshot, "/metadata/name");
         if let Some(why) = permanent_error(&self.snapshot, self.content.as_ref()) {

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use crate::transfer::agent_lease::{RENEW_INTERVAL, lease_name};
 
-/// How often a Lease is looked at.
+/// How often a Lease is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What is known about agents.
+/// The last heartbeats of agents.
 pub struct AgentHeartbeats {
     client: Client,
     namespace: String,
@@ -34,7 +34,7 @@ struct LastHeartbeat {
     since: Instant,
 }
 
-/// What is wrong with an agent.
+/// A missed heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissedHeartbeat {
     /// A stable word.
@@ -46,13 +46,13 @@ pub struct MissedHeartbeat {
 }
 
 impl AgentHeartbeats {
-    /// Looks at the Leases of one namespace.
+    /// Reads the Leases of one namespace.
     pub fn new(client: Client, namespace: &str, timeout: Duration) -> Self {
         let api = Api::namespaced(client.clone(), namespace);
         Self { client, namespace: namespace.to_owned(), api, timeout, known: HashMap::new() }
     }
 
-    /// What is wrong with the agent of a node, as far as this process has seen. Clocks of other machines do not matter.
+    /// The missed heartbeat of the agent of a node. Only the local clock is used.
     pub async fn missed_heartbeat(&mut self, node: &str) -> Result<Option<MissedHeartbeat>, Error> {
         let now = Instant::now();
         if self.known.get(node).is_none_or(|known| now - known.looked >= POLL_INTERVAL) {

@@ -29,9 +29,9 @@ use crate::volume_job::VolumeJob;
 /// About how long the volumes of a backup take: the weight of the stage once there are any.
 const EXPECTED: Duration = Duration::from_mins(1);
 
-/// What a backup wants of its volumes.
+/// Parameters of the file-system backup.
 pub struct FsBackupParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<TransferServices>,
     /// The Backup.
     pub job: VolumeJob,
@@ -39,7 +39,7 @@ pub struct FsBackupParameters {
     pub location: String,
     /// Which volumes are backed up.
     pub policy: FsBackupPolicy,
-    /// How long the transfer of one may take.
+    /// Timeout of one transfer.
     pub limit: Duration,
     /// Settings of the mover.
     pub settings: UploaderSettings,
@@ -252,7 +252,7 @@ impl FsBackup {
         Ok(started)
     }
 
-    /// One that exists already was created by this backup, under an earlier leader.
+    /// An existing transfer was created by this backup, under an earlier leader.
     async fn create(&self, object: &PodVolumeBackup) -> Result<(), Error> {
         let FsBackupParameters { services, job: VolumeJob { task, .. }, .. } = &self.parameters;
         let name = object.metadata.name.as_deref().unwrap_or_default();
@@ -362,7 +362,7 @@ impl VolumeBackupper for FsBackup {
             if frozen {
                 let _waiting = task.wait_in_queue(format!("waiting for {count} volumes of a frozen pod"));
                 for one in started {
-                    // What became of it is a part of the results.
+                    // The result is part of the results.
                     let _ = one.ended.await;
                 }
             }

@@ -1,4 +1,4 @@
-//! What a backup would do with the volumes of its pods: the same choice, before anything is made.
+//! Plan of the pod volumes of a backup, for a dry run.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -24,14 +24,14 @@ pub struct PlannedVolume {
     pub pod: String,
     /// Its name in the pod.
     pub volume: String,
-    /// What would be done with it.
+    /// The planned method.
     pub method: Method,
     /// Why nothing would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What would be done with a volume.
+/// The planned method of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -113,7 +113,7 @@ impl Planning<'_> {
         uid.is_some_and(|uid| !self.claims.insert(uid.to_owned()))
     }
 
-    /// What keeps the volumes of a pod from being read.
+    /// Why the volumes of a pod cannot be read.
     async fn obstacle(&mut self, pod: &Value) -> Result<Option<String>, Error> {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (phase, node) = (text("/status/phase"), text("/spec/nodeName"));

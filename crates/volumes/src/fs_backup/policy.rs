@@ -6,7 +6,7 @@ use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
 use serde_json::Value;
 
-/// What a backup says about volumes.
+/// The policy of a backup for pod volumes.
 #[derive(Clone, Debug, Default)]
 pub struct FsBackupPolicy {
     /// All volumes but those that say no, or only those that say yes.
@@ -17,7 +17,7 @@ pub struct FsBackupPolicy {
     pub without_claims: bool,
 }
 
-/// What is known about a volume of a pod beside the pod itself.
+/// The claim and PersistentVolume of a pod volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeBinding<'a> {
     /// Its claim.
@@ -26,7 +26,7 @@ pub struct VolumeBinding<'a> {
     pub volume: Option<&'a Value>,
 }
 
-/// What is done with a volume.
+/// The decision about a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Its files are backed up.
@@ -73,7 +73,7 @@ impl FsBackupPolicy {
         (any && (self.by_default || policies)) || !listed(pod, labels::BACKUP_VOLUMES).is_empty()
     }
 
-    /// What is done with one volume of a pod.
+    /// Decides about one volume of a pod.
     pub fn choose(&self, pod: &Value, volume: &Value, binding: VolumeBinding<'_>) -> Choice {
         let name = volume["name"].as_str().unwrap_or_default();
         let named = listed(pod, labels::BACKUP_VOLUMES).contains(&name);
@@ -141,7 +141,7 @@ pub fn all_by_default(spec: &BackupSpec, servers_default: bool) -> bool {
     spec.default_volumes_to_restic == Some(true) || spec.default_volumes_to_fs_backup.unwrap_or(servers_default)
 }
 
-/// What keeps the files of a volume from being read.
+/// Why the files of a volume cannot be read.
 fn unusable(binding: VolumeBinding<'_>) -> Option<String> {
     let text = |value: Option<&Value>, place: &str| {
         value.and_then(|value| value.pointer(place)).and_then(Value::as_str).unwrap_or_default().to_owned()

@@ -31,9 +31,9 @@ use crate::repositories::{RepositoryCache, RepositoryKey};
 use crate::transfer::{INCOMPLETE, RESTORE_WAIT, TransferMessage, transfer_message};
 use crate::volume_job::VolumeJob;
 
-/// What a restore's volumes come from, and whose they are.
+/// Parameters of the restore of pod volumes.
 pub struct FsRestoreParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<TransferServices>,
     /// The Backup.
     pub job: VolumeJob,
@@ -45,7 +45,7 @@ pub struct FsRestoreParameters {
     pub location: String,
     /// The namespaces that get another name.
     pub namespaces: BTreeMap<String, String>,
-    /// How long the transfer of one volume may take.
+    /// Timeout of the transfer of one volume.
     pub limit: Duration,
     /// Settings of the mover.
     pub settings: UploaderSettings,
@@ -89,13 +89,13 @@ pub fn is_of_claim(backup: &PodVolumeBackup) -> bool {
     has_tag || backup.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::PVC_NAME))
 }
 
-/// What is needed to restore a volume is there.
+/// Whether a volume can be restored.
 pub(super) fn is_restorable(backup: &PodVolumeBackup) -> bool {
     let snapshot = backup.status.as_ref().and_then(|status| status.snapshot_id.as_deref()).unwrap_or_default();
     backup.phase() == TransferPhase::Completed && !snapshot.is_empty()
 }
 
-/// What is known to be missing of a volume that can be restored.
+/// The data that a restorable volume lacks.
 fn shortcoming(backup: &PodVolumeBackup) -> Option<&str> {
     let message = backup.status.as_ref().and_then(|status| status.message.as_deref());
     message.filter(|message| is_restorable(backup) && message.starts_with(INCOMPLETE))

@@ -21,7 +21,7 @@ use crate::transfer::RESTORE_WAIT;
 
 /// By this name users know it, and configure it.
 pub(super) const ACTION: &str = "velero.io/pod-volume-restore";
-/// What it was called when there was only restic.
+/// Older name, from when there was only restic.
 const OLD_NAME: &str = "restic-wait";
 
 /// The program that waits.
@@ -70,7 +70,7 @@ impl Pods {
     }
 }
 
-/// What the container is like, read once for a restore.
+/// Settings of the container, read once for each restore.
 pub(super) struct WaitContainerConfig {
     pub client: Client,
     /// The server's, where the ConfigMap is.

@@ -80,11 +80,11 @@ impl WaitContainer {
             self.security.clone().or_else(|| application_container(pod, volumes)?.get("securityContext").cloned());
         let own = own.filter(|own| !own.is_null());
         let shared = pod.pointer("/spec/securityContext");
-        let data = |field: &str| {
+        let field_value = |field: &str| {
             let own = own.as_ref().and_then(|own| own.get(field)).filter(|value| !value.is_null());
             own.or_else(|| shared?.get(field)).filter(|value| !value.is_null()).cloned()
         };
-        let unnamed = data("runAsNonRoot") == Some(json!(true)) && data("runAsUser").is_none();
+        let unnamed = field_value("runAsNonRoot") == Some(json!(true)) && field_value("runAsUser").is_none();
         match own {
             Some(mut own) => {
                 if unnamed {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::transfer::RESTORE_WAIT;
 use crate::transfer::restore_wait::{cannot_wait, has_gone_on};
 
-/// How often such a pod is looked at.
+/// How often a pod is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A pod that a restore created.

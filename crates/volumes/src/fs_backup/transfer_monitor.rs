@@ -28,7 +28,7 @@ impl TransferMonitor {
         Self { services: Arc::clone(services), agents: tokio::sync::Mutex::new(agents) }
     }
 
-    /// How far it is.
+    /// The progress of a transfer.
     pub async fn read<T: Transfer>(&self, object: &T) -> Result<ItemOperationProgress, Error> {
         let mut reading = reading(object);
         let node = object.node().unwrap_or_default();

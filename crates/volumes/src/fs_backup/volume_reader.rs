@@ -1,4 +1,4 @@
-//! What is behind a volume of a pod, read from the cluster: its claim, the claim's volume, the pod's node.
+//! Reads the objects behind a pod volume: claim, PersistentVolume, node.
 
 use plimsoll_engine::cluster::{Cluster, collection_path};
 use plimsoll_engine::{Error, RetryPolicy};

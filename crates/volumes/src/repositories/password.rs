@@ -20,7 +20,7 @@ use super::ensure::run;
 pub const PASSWORD_SECRET: &str = "velero-repo-credentials";
 /// The key in it.
 pub const PASSWORD_KEY: &str = "repository-password";
-/// How long a password is that we make up.
+/// Length of generated passwords.
 const PASSWORD_LENGTH: usize = 40;
 
 /// The password, and which version of the Secret it is from.
@@ -47,7 +47,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Pass
     }
 }
 
-/// What to say where a Secret is needed and there is none.
+/// The message if a required Secret is missing.
 pub(super) fn missing(namespace: &str) -> Error {
     Error::Volumes {
         reason: "RepositoryPasswordMissing",

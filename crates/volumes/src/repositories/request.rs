@@ -29,9 +29,9 @@ pub const REQUEST: &str = "plimsoll.dev/repository-request";
 pub const ANSWER: &str = "plimsoll.dev/repository-answer";
 /// Longer lists are cut: an object has room for a quarter of a mebibyte of annotations.
 const MAX_LISTED: usize = 200;
-/// Nothing younger is deleted: its backup may not have been written down yet.
+/// Younger snapshots are not deleted: their backup may not be committed yet.
 const MIN_ORPHAN_AGE: SignedDuration = SignedDuration::from_hours(1);
-/// How long an API server or a store may keep the leader from an answer.
+/// Timeout of retries while a request is handled.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A question to the leader.
@@ -40,15 +40,15 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Request {
     /// Tells the answer to this question from others.
     pub id: String,
-    /// What is asked.
+    /// The kind of the request.
     pub asked: RequestKind,
 }
 
-/// What can be asked.
+/// Kinds of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RequestKind {
-    /// What is in it, and who holds it.
+    /// Report snapshots and locks.
     Describe,
     /// Snapshots that no known backup refers to.
     #[serde(rename_all = "camelCase")]
@@ -81,7 +81,7 @@ pub struct Answer {
     pub snapshots: u64,
     /// Those that no known backup refers to, the first of them.
     pub orphans: Vec<SnapshotReport>,
-    /// How many they are.
+    /// The number of orphans.
     pub orphan_count: u64,
     /// Whether they are gone now.
     pub deleted: bool,
@@ -97,9 +97,9 @@ pub struct SnapshotReport {
     pub id: String,
     /// When it was made: the end of that, where it is known.
     pub time: Timestamp,
-    /// What it is a snapshot of.
+    /// The source of the snapshot.
     pub source: String,
-    /// How large it is, if that is known.
+    /// Size, if known.
     pub bytes: Option<u64>,
 }
 
@@ -117,7 +117,7 @@ pub struct LockReport {
     pub pid: u32,
     /// Whether it excludes all other processes.
     pub exclusive: bool,
-    /// What is known about its holder.
+    /// The status of its holder.
     pub holder: String,
     /// Whether it was removed.
     pub removed: bool,

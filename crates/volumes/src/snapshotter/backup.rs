@@ -1,4 +1,4 @@
-//! Snapshots as a part of a backup: chosen, asked for, written down.
+//! Snapshots of a backup with volume snapshotters.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -38,9 +38,9 @@ const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 /// About how long they take: the weight of the stage once there are any.
 const EXPECTED_DURATION: Duration = Duration::from_mins(1);
 
-/// What a backup wants of snapshots.
+/// Parameters of the snapshots of a backup.
 pub struct SnapshotBackupParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<SnapshotServices>,
     /// The Backup.
     pub job: VolumeJob,
@@ -56,19 +56,19 @@ pub struct SnapshotBackupParameters {
     pub locations: ChosenLocations,
     /// The Backup's filters.
     pub item_filter: Arc<ItemFilter>,
-    /// Where effects are written down.
+    /// The journal.
     pub journal: Arc<dyn Journal>,
-    /// What earlier attempts wrote down.
+    /// Journal entries of earlier attempts.
     pub known: Vec<JournalEntry>,
     /// Its item operations.
     pub operations: Arc<ItemOperations>,
-    /// Where the plugins' log lines go.
+    /// Sink for the log lines of plugins.
     pub logs: Arc<dyn LogSink>,
-    /// How long one may take.
+    /// Timeout of one operation.
     pub limit: Duration,
 }
 
-/// Takes them.
+/// Takes snapshots with volume snapshotters.
 pub struct SnapshotBackup {
     parameters: SnapshotBackupParameters,
     opened_locations: SnapshotLocations,
@@ -81,7 +81,7 @@ pub struct SnapshotBackup {
 struct State {
     /// PersistentVolumes of the backup.
     volumes: Vec<Value>,
-    /// Those that were dealt with.
+    /// Processed volumes.
     met: HashSet<String>,
     /// Locations that were complained about.
     refused: HashSet<String>,
@@ -100,7 +100,7 @@ struct Taken {
     moving: Arc<PendingSnapshot>,
 }
 
-/// What is to be done about a volume.
+/// The decision about a volume.
 #[derive(Debug, PartialEq, Eq)]
 enum SnapshotChoice {
     /// A snapshot; whether it was asked for explicitly.
@@ -161,7 +161,7 @@ impl SnapshotBackup {
         self.state().warnings.push((namespace.to_owned(), line));
     }
 
-    /// Whether no snapshot can be taken: then nothing is looked at.
+    /// Whether no snapshot can be taken.
     fn is_idle(&self) -> bool {
         let by_policy = self.parameters.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies);
         self.parameters.locations.0.is_empty() && self.parameters.wanted != Some(true) && !by_policy
@@ -525,7 +525,7 @@ impl SnapshotBackup {
         self.parameters.journal.record_result(asked.intent, "possible orphan".to_owned()).await
     }
 
-    /// What a server that died has taken of volumes that are no longer a part of the backup.
+    /// Deletes snapshots of an earlier attempt whose volumes are no longer part of the backup.
     async fn delete_orphans(&self) -> Result<(), Error> {
         let (named, open) = self.earlier().rest();
         for asked in named {
@@ -549,7 +549,7 @@ impl SnapshotBackup {
         Ok(())
     }
 
-    /// What came of all of them, so far.
+    /// The results so far.
     async fn results(&self, into: &mut VolumeBackupResults) -> Result<(), Error> {
         let taken = self.state().taken.clone();
         for one in &taken {
@@ -564,7 +564,7 @@ impl SnapshotBackup {
         Ok(())
     }
 
-    /// What came of them once none moves any longer; nothing if none did.
+    /// The results after all operations have ended.
     pub async fn final_results(&self, before: &VolumeBackupResults) -> Result<VolumeBackupResults, Error> {
         let mut after = VolumeBackupResults { infos: before.infos.clone(), ..VolumeBackupResults::default() };
         let taken = self.state().taken.clone();

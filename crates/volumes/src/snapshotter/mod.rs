@@ -30,7 +30,7 @@ use plimsoll_operations::LeaderClient;
 
 use crate::storage_location::StorageLocations;
 
-/// What taking and restoring snapshots needs.
+/// Dependencies of taking and restoring snapshots.
 pub struct SnapshotServices {
     /// The connection of the leader.
     pub leader: LeaderClient,

@@ -1,4 +1,4 @@
-//! Work of a plugin that goes on after its call has returned.
+//! An operation of a plugin that continues after its call has returned.
 
 use futures::future::BoxFuture;
 use plimsoll_engine::Error;

@@ -1,4 +1,4 @@
-//! One piece of a plugin's work while it goes on: what the plugin says, as a task and as a record.
+//! Synchronises a running operation of a plugin with a task and a record.
 //!
 //! ```text
 //!  begin ─▶ the call, looked at each second ─▶ named ─▶ looked at until it has ended ─▶ end
@@ -26,10 +26,10 @@ use tracing::debug;
 
 use super::records::{RecordKind, Records, has_ended, has_failed, is_kept, is_object_name, text};
 
-/// How often is looked.
+/// How often the operation is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a record is about.
+/// The subject of a record.
 #[derive(Clone, Debug)]
 pub struct RecordSubject {
     /// The Backup or Restore.
@@ -48,7 +48,7 @@ pub struct RecordSubject {
     pub snapshot: String,
 }
 
-/// What a look has shown.
+/// The result of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginState {
     /// Its progress is not known.
@@ -61,7 +61,7 @@ pub enum PluginState {
     Silent(String),
 }
 
-/// Whose record there is.
+/// The owner of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RecordOwner {
     None,
@@ -69,7 +69,7 @@ enum RecordOwner {
     Plugin(String),
 }
 
-/// One piece of work.
+/// An operation of a plugin.
 pub struct PluginOperation {
     records: Arc<Records>,
     pub record_subject: RecordSubject,
@@ -195,7 +195,7 @@ impl PluginOperation {
         })
     }
 
-    /// Looks again and again, while the call goes on.
+    /// Polls while the call is running.
     pub async fn follow(&mut self) -> Infallible {
         let mut ticks = tokio::time::interval_at(Instant::now() + POLL_INTERVAL / 4, POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -205,7 +205,7 @@ impl PluginOperation {
         }
     }
 
-    /// Looks once how far it is, and shows that.
+    /// Polls the progress once and shows it.
     pub async fn poll(&mut self) -> PluginState {
         if let Some(theirs) = self.theirs().await {
             let seen = self.show_theirs(&theirs);

@@ -28,9 +28,9 @@ use crate::volume_job::VolumeJob;
 /// About how long they take: the weight of the stage once there are any.
 const EXPECTED_DURATION: Duration = Duration::from_mins(1);
 
-/// What a restore wants of snapshots.
+/// Parameters of the restore of snapshots.
 pub struct SnapshotRestoreParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<SnapshotServices>,
     /// The Restore.
     pub job: VolumeJob,
@@ -40,21 +40,21 @@ pub struct SnapshotRestoreParameters {
     pub backup: String,
     /// The snapshots of the backup.
     pub snapshots: Vec<VolumeSnapshot>,
-    /// Where effects are written down.
+    /// The journal.
     pub journal: Arc<dyn Journal>,
-    /// What earlier attempts wrote down.
+    /// Journal entries of earlier attempts.
     pub known: Vec<JournalEntry>,
     /// Its item operations.
     pub operations: Arc<ItemOperations>,
-    /// Where its log lines and problems go.
+    /// Log of the operation.
     pub plugin_log: Arc<PluginLogSink>,
-    /// Where the plugins' log lines go.
+    /// Sink for the log lines of plugins.
     pub logs: Arc<dyn LogSink>,
-    /// How long one may take.
+    /// Timeout of one operation.
     pub limit: Duration,
 }
 
-/// Makes them.
+/// Creates volumes from snapshots.
 pub struct SnapshotRestore {
     parameters: SnapshotRestoreParameters,
     snapshots: HashMap<String, VolumeSnapshot>,
@@ -90,7 +90,7 @@ impl SnapshotRestore {
         Arc::clone(records)
     }
 
-    /// How each volume was made.
+    /// Method and result of each volume.
     pub fn infos(&self) -> Vec<RestoreVolumeInfo> {
         self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -60,7 +60,7 @@ pub trait Transfer:
     fn location(&self) -> &str;
     /// The namespace whose repository it is.
     fn repository_namespace(&self) -> String;
-    /// What format the repository has.
+    /// The format of the repository.
     fn uploader(&self) -> UploaderType;
     /// Whether it is cancelled.
     fn is_cancelled(&self) -> bool;
@@ -70,7 +70,7 @@ pub trait Transfer:
     fn expected_bytes(&self) -> Option<u64> {
         None
     }
-    /// What it showed last.
+    /// The last progress.
     fn shown(&self) -> Option<TransferProgress>;
     /// Rate, time left, stalls.
     fn summary(&self) -> Option<ProgressSummary>;
@@ -255,7 +255,7 @@ impl Transfer for PodVolumeRestore {
     }
 
     fn start_status(_: &Path, node: &str) -> Value {
-        // What it waited for has passed.
+        // The wait is over.
         json!({ "node": node, "message": null })
     }
 
@@ -304,7 +304,7 @@ fn incomplete(problems: &plimsoll_mover::Problems, what: &str) -> Option<String>
     Some(format!("{INCOMPLETE}: {} files {what}, among them {}: {}", problems.count, first.path, first.cause))
 }
 
-/// What a transfer's owner should know beside how it ended.
+/// Warnings of a transfer for its owner.
 fn with_warnings(message: Option<String>, warnings: &[String]) -> Option<String> {
     let said: Vec<_> = message.into_iter().chain(warnings.iter().cloned()).collect();
     (!said.is_empty()).then(|| said.join("; "))

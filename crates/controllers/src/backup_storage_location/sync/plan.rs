@@ -1,4 +1,4 @@
-//! What a sync does, given what lies in the location and what is in the cluster: pure.
+//! Decides what a sync does, from the backups in the location and in the cluster.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ pub struct ClusterBackup {
     pub here: bool,
 }
 
-/// What to do.
+/// The decision.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Directories whose backup is not in the cluster.
     pub create: Vec<String>,
     /// Backups of the cluster whose directory is gone.
     pub remove: Vec<String>,
-    /// What looks wrong. Nothing is removed then.
+    /// Warnings. With warnings nothing is removed.
     pub warning: Option<String>,
 }
 
