@@ -359,7 +359,7 @@ const PAGE_BYTES: usize = 1 << 20;
 /// A continue token may expire while a large collection is read (410). The API server then returns a token that continues at
 /// the same position on newer data: `expired` is called and reading continues. Failed requests are retried, and `task` shows
 /// the wait.
-pub fn pages<'a>(
+pub fn list_pages<'a>(
     cluster: &'a Cluster,
     resource: &'a Resource,
     query: PageQuery,

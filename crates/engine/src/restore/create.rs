@@ -163,7 +163,7 @@ impl RestoreRun {
     }
 
     /// Returns whether a request succeeded; a rejection is a warning.
-    fn taken<T>(&self, answer: Result<T, Error>, what: &str, item: &ItemRef) -> Result<bool, Error> {
+    fn warn_if_rejected<T>(&self, answer: Result<T, Error>, what: &str, item: &ItemRef) -> Result<bool, Error> {
         match answer {
             Ok(_) => Ok(true),
             Err(error @ (Error::Api { .. } | Error::Webhook { .. })) => {

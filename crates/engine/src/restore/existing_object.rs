@@ -20,7 +20,7 @@ pub enum ExistingPolicy {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExistingObject {
     /// Created by this restore: in an earlier attempt, or the response was lost.
-    Ours,
+    CreatedByRestore,
     /// Equal to the object to create, or to the object of the backup.
     Equal,
     /// Created by others, and different.
