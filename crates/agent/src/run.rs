@@ -48,9 +48,9 @@ pub(crate) async fn run<T: Transfer>(
 ) -> Result<(), Error> {
     let record = TransferRecord::new(services.client.clone(), &services.settings.namespace, &object);
     let tree = Operation::new(object.name_any(), Clock::system());
-    let (patience, root) = (RetryPolicy::default(), tree.root());
+    let (retry, root) = (RetryPolicy::default(), tree.root());
     let current = tokio::select! {
-        current = patience.run(&root, || record.current()) => current?,
+        current = retry.run(&root, || record.current()) => current?,
         () = cancel.cancelled() => Some(object),
     };
     let Some(object) = current else { return Ok(()) };

@@ -180,7 +180,7 @@ async fn open_location(job: &Job<RestoreController>, backup: &Backup) -> Result<
 
 /// The total is known, and written, before the first object is created.
 async fn announce_total(job: &Job<RestoreController>, run: &RestoreRun) -> Result<(), Error> {
-    run.task.meter(Unit::Items).set_total(run.plan.opening_total(&run.rules.actions));
+    run.task.meter(Unit::Items).set_total(run.plan.initial_total(&run.rules.actions));
     kill::point("restore.total.before");
     job.patch_subject(
         &json!({ "status": projection::progress(&job.tree.snapshot(), RestoreController::ITEM_COUNTERS) }),
