@@ -74,20 +74,20 @@ impl HookRules {
         let pod = PodView::of(pod);
         let mut found = PodHooks::default();
         found.pre = match pod
-            .from_annotations(PRE, &mut found.warnings)
-            .or_else(|| pod.from_annotations(OLD_PRE, &mut found.warnings))
+            .annotation_hook(PRE, &mut found.warnings)
+            .or_else(|| pod.annotation_hook(OLD_PRE, &mut found.warnings))
         {
             Some(hook) => vec![hook],
-            None => self.from_spec(&pod, |rule| &rule.pre),
+            None => self.spec_hooks(&pod, |rule| &rule.pre),
         };
-        found.post = match pod.from_annotations(POST, &mut found.warnings) {
+        found.post = match pod.annotation_hook(POST, &mut found.warnings) {
             Some(hook) => vec![hook],
-            None => self.from_spec(&pod, |rule| &rule.post),
+            None => self.spec_hooks(&pod, |rule| &rule.post),
         };
         found
     }
 
-    fn from_spec(&self, pod: &PodView<'_>, side: impl Fn(&Rule) -> &Vec<ExecHook>) -> Vec<Hook> {
+    fn spec_hooks(&self, pod: &PodView<'_>, side: impl Fn(&Rule) -> &Vec<ExecHook>) -> Vec<Hook> {
         let rules = self.0.iter().filter(|rule| rule.matches(pod));
         rules.flat_map(|rule| side(rule).iter().map(|hook| pod.hook(&rule.name, hook))).collect()
     }
@@ -148,7 +148,7 @@ impl<'a> PodView<'a> {
     }
 
     /// The hook of the annotations with this prefix, if they have a command.
-    fn from_annotations(&self, prefix: &str, warnings: &mut Vec<String>) -> Option<Hook> {
+    fn annotation_hook(&self, prefix: &str, warnings: &mut Vec<String>) -> Option<Hook> {
         let value = |key: &str| self.annotations.get(&format!("{prefix}{key}")).filter(|text| !text.is_empty());
         let command = parse_command(value("command")?);
         let timeout = value("timeout").map(|text| text.parse::<GoDuration>());

@@ -523,7 +523,7 @@ mod tests {
 
     /// Those that have not ended and are not known to be there.
     fn in_doubt(follower: &Follower<PodVolumeBackup>) -> Vec<String> {
-        let unseen = open(&follower.entries).into_iter().filter(|(_, latest)| latest.is_none());
+        let unseen = active_transfers(&follower.entries).into_iter().filter(|(_, latest)| latest.is_none());
         unseen.map(|(name, _)| name).collect()
     }
 
