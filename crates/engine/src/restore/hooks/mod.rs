@@ -202,12 +202,12 @@ mod tests {
 
     #[test]
     fn invalid_hooks_are_errors_with_their_name() {
-        for (post, error) in [
+        for (post, cause) in [
             (json!({"init": {"initContainers": [{"name": "x"}]}}), "an init container needs name, image and command"),
             (json!({"exec": {"container": "x"}}), "an exec hook has no command"),
         ] {
             let error = hooks(json!({"hooks": {"resources": [{"name": "bad", "postHooks": [post]}]}})).unwrap_err();
-            assert_eq!(error.to_string(), format!("spec.hooks.resources: hook \"bad\": {error}"));
+            assert_eq!(error.to_string(), format!("spec.hooks.resources: hook \"bad\": {cause}"));
         }
     }
 }
