@@ -105,7 +105,7 @@ mod tests {
     fn webhook_names_are_read_from_messages() {
         assert_eq!(
             unreachable_webhook(
-                "Internal error occurred: failed calling webhook \"policy.example.com\": Post: rejected"
+                "Internal error occurred: failed calling webhook \"policy.example.com\": Post: refused"
             ),
             Some("policy.example.com")
         );
@@ -121,11 +121,11 @@ mod tests {
     #[tokio::test]
     async fn the_wait_for_an_unreachable_webhook_is_shared_by_all_items() {
         let webhooks = Webhooks::default();
-        let error = || rejected(500, "failed calling webhook \"p\": connection rejected");
+        let error = || rejected(500, "failed calling webhook \"p\": connection refused");
         assert!(webhooks.check(error(), Duration::from_hours(1)).is_retryable());
         let last = webhooks.check(error(), Duration::ZERO);
         assert_eq!((last.is_retryable(), last.reason()), (false, "WebhookUnavailable"));
-        let another = rejected(500, "failed calling webhook \"q\": connection rejected");
+        let another = rejected(500, "failed calling webhook \"q\": connection refused");
         assert!(webhooks.check(another, Duration::from_hours(1)).is_retryable(), "every webhook has its own limit");
     }
 }

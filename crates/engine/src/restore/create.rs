@@ -159,7 +159,7 @@ impl RestoreRun {
         kill::point("restore.change.before");
         let answer = self.send(task, || self.cluster.merge(&prepared.path, body.clone())).await;
         kill::point("restore.change.after");
-        self.warn_if_rejected(answer, "cannot be changed", item)
+        self.warn_if_rejected(answer, "update rejected", item)
     }
 
     /// Returns whether a request succeeded; a rejection is a warning.
