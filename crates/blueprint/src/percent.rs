@@ -88,7 +88,7 @@ pub fn format(percent: Hundredths) -> String {
     format!("{}.{:02}", percent / 100, percent % 100)
 }
 
-/// Parses a value of [`format`], or of another program (`43`).
+/// Parses a value that `format` has written, or of another program (`43`).
 pub fn parse(text: &str) -> Option<Hundredths> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let decimals: String = decimals.chars().chain("00".chars()).take(2).collect();

@@ -11,7 +11,7 @@ use kube::runtime::utils::Backoff;
 const INITIAL_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(4);
 
-/// Pauses that double up to [`MAX_PAUSE`], each with up to a half of it more: the watches of many processes come apart.
+/// Pauses that double up to `MAX_PAUSE`, each with up to a half of it more: the watches of many processes come apart.
 #[derive(Clone, Debug)]
 pub struct WatchBackoff {
     next: Duration,

@@ -72,7 +72,7 @@ mod tests {
             ("1|1|unix|/s|grpc|", "incompatible plugin x: plugin protocol version 1, expected 2"),
             ("1|2|tcp|1.2.3.4:5|grpc|", "incompatible plugin x: network \"tcp\", expected unix"),
             ("1|2|unix|/s|netrpc|", "incompatible plugin x: transport \"netrpc\", expected grpc"),
-            ("1|2|unix|/s|grpc|MIIB", "plugin x is not compatible: TLS is not supported"),
+            ("1|2|unix|/s|grpc|MIIB", "incompatible plugin x: TLS is not supported"),
         ];
         for (line, expected) in cases {
             assert_eq!(parse_error(line), expected);

@@ -246,7 +246,10 @@ mod tests {
             .unwrap();
         let again =
             registry.register("b", Path::new("/p/b"), list(&[("ObjectStore", "x.io/b"), ("ObjectStore", "x.io/a")]));
-        assert_eq!(again.unwrap_err().to_string(), "plugin b: ObjectStore x.io/a is already registered by /p/a");
+        assert_eq!(
+            again.unwrap_err().to_string(),
+            "invalid plugin list of b: ObjectStore x.io/a is already registered by /p/a"
+        );
         for bad in ["plain", "Upper.io/x", "/x", "x.io/", "x.io/a/b", "x..io/a", "-x.io/a"] {
             assert!(registry.register("c", Path::new("/p/c"), list(&[("ObjectStore", bad)])).is_err(), "{bad}");
         }

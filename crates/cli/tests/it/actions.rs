@@ -234,23 +234,27 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
             "duplicate-names",
             json!([{ "func": "KubeTask", "name": "p", "args": { "image": "i", "command": ["true"] } },
             { "func": "KubeTask", "name": "p", "args": { "image": "i", "command": ["true"] } }]),
-            vec!["phase p: the name is taken by a phase of action act"],
+            vec!["phase p: duplicate phase name, also in action act"],
         ),
-        ("no-phases", json!([]), vec!["action act: an action needs at least one phase"]),
-        ("output-not-json", run("echo '###Phase-output###: nonsense'"), vec!["phase p", "nonsense", "not JSON"]),
+        ("no-phases", json!([]), vec!["action act: at least one phase is required"]),
+        ("output-not-json", run("echo '###Phase-output###: nonsense'"), vec!["phase p", "nonsense", "expected JSON"]),
         (
             "output-too-long",
             run(
                 "printf '###Phase-output###: {\"key\":\"k\",\"value\":\"'; head -c 3000000 /dev/zero | tr '\\0' x; echo '\"}'",
             ),
-            vec!["phase p", "longer than"],
+            vec!["phase p", "exceeds"],
         ),
         (
             "output-cut",
             run("printf '###Phase-out'; sleep 0.2; printf 'put###: {\"key\":\"k\",\"val'"),
-            vec!["phase p", "not JSON"],
+            vec!["phase p", "expected JSON"],
         ),
-        ("exit-code", run("echo the disk is full >&2; exit 3"), vec!["phase p", "exit code 3", "the disk is full"]),
+        (
+            "exit-code",
+            run("echo the disk is full >&2; exit 3"),
+            vec!["phase p", "exited with code 3", "the disk is full"],
+        ),
         (
             "missing-pod",
             with("KubeExec", json!({ "namespace": "default", "pod": "nobody", "command": ["true"] })),
@@ -270,7 +274,7 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
                 json!({ "timeout": "1s", "conditions": { "anyOf": [{ "condition": "{{ false }}",
                 "objectReference": { "apiVersion": "v1", "resource": "namespaces", "name": "default" } }] } }),
             ),
-            vec!["phase p", "did not end within 1s"],
+            vec!["phase p", "timed out waiting for"],
         ),
     ]
 }
@@ -339,7 +343,11 @@ async fn deleting_or_cancelling_a_running_set_ends_it_and_still_runs_its_last_ph
         ask(&home, name, name, &["act"]).await;
     }
     let slow = ended(&home, "slow", &mut Seen::default()).await;
-    assert!(message(&slow).contains("phase long: it did not end within 1s"), "{}", message(&slow));
+    assert!(
+        message(&slow).contains("phase long: timed out waiting for the phase to end after 1s"),
+        "{}",
+        message(&slow)
+    );
     for name in ["delete", "cancel"] {
         eventually("its pod runs", async || {
             home.get("ActionSet", name).await["status"]["actions"][0]["phases"][0]["progress"]["progressPercent"]

@@ -155,7 +155,7 @@ async fn a_refusal_is_reported_at_once(home: &Home<'_>) {
     let artifact =
         |size: &str| json!({ "snapshot": { "keyValue": { "name": "no-such", "content": "c", "size": size } } });
     let said = failed(home, "no-snapshot", "restore", json!({ "claim": "c" }), &artifact("1Gi")).await;
-    assert!(said.contains("there is no VolumeSnapshot") && said.contains("no-such"), "{said}");
+    assert!(said.contains("VolumeSnapshot") && said.contains("no-such does not exist"), "{said}");
     let said = failed(home, "no-size", "restore", json!({ "claim": "c" }), &artifact("0")).await;
     assert!(said.contains("argument restoreSize"), "{said}");
     let said = failed(home, "taken-name", "adopt", json!({ "handle": "h" }), &json!({})).await;

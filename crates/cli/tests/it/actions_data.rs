@@ -286,7 +286,7 @@ async fn without_restic_our_own_program_backs_up_or_the_node_s_agent_or_it_is_re
     let expected = "has neither plimsoll nor restic, and no agent runs on node local";
     assert!(message(&set).contains(expected), "{}", message(&set));
     let set = back_up(&home, "no-claim", "bare", "/etc").await;
-    assert!(message(&set).contains("/etc lies in no claim that an agent could read"), "{}", message(&set));
+    assert!(message(&set).contains("/etc is not in a claim that a node agent can read"), "{}", message(&set));
     let _agent = agent_at_work(&home).await;
     for (name, container, path, back) in [
         ("own", "own", "/app/deep", "deep/file"),
@@ -307,7 +307,7 @@ async fn without_restic_our_own_program_backs_up_or_the_node_s_agent_or_it_is_re
         assert!(!home.log().contains(SECRET_KEY) && !agent.contains(SECRET_KEY), "a secret stands in the log");
     }
     assert!(is_swept(&home).await, "what the transfers needed is gone");
-    assert!(logs(&home, "own").await.contains("has our own program"));
+    assert!(logs(&home, "own").await.contains("using plimsoll in pod"));
     assert!(logs(&home, "bare").await.contains("the agent of node local reads /app/deep"));
     the_time_left_is_ours(&home, &volume.join("sub")).await;
 }

@@ -153,7 +153,7 @@ async fn a_command_in_somebody_s_pod_is_never_run_twice_unless_its_author_says_s
         if repeatable {
             assert_eq!(state(&set), "complete", "{}", message(&set));
         } else {
-            assert!(message(&set).contains("phase exec: Interrupted"), "{}", message(&set));
+            assert!(message(&set).contains("phase exec: interrupted"), "{}", message(&set));
         }
     }
 }

@@ -128,9 +128,9 @@ async fn a_command_whose_pod_is_gone_is_not_run_again() {
     let _next = home.mortal_server(&[]);
     let set = ended(&home, "set", &mut Seen::default()).await;
     assert_eq!(states(&set), ["failed"]);
-    let expected = format!("its pod {}/{pod} is gone", home.namespace);
+    let expected = format!("pod {}/{pod} no longer exists", home.namespace);
     assert!(
-        message(&set).contains("phase long: Interrupted") && message(&set).contains(&expected),
+        message(&set).contains("phase long: interrupted") && message(&set).contains(&expected),
         "{}",
         message(&set)
     );
@@ -171,7 +171,7 @@ async fn what_a_dead_kanister_left_running_is_repeated_only_if_that_does_no_harm
     }
     let _server = home.server();
     let set = ended(&home, "task", &mut Seen::default()).await;
-    assert!(message(&set).contains("phase task: Interrupted"), "{}", message(&set));
+    assert!(message(&set).contains("phase task: interrupted"), "{}", message(&set));
     let set = ended(&home, "scale", &mut Seen::default()).await;
     assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
     assert_eq!(home.get("Deployment", "web").await["status"]["readyReplicas"], 1);

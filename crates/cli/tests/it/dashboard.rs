@@ -68,7 +68,7 @@ async fn a_server_tells_its_numbers_and_without_one_ui_looks_on_itself() {
     drop(server);
 
     let (_ui, said, base, token) = ui(home.command(&["ui", "--no-open"])).await;
-    assert!(said.contains("as this kubeconfig sees it"), "{said}");
+    assert!(said.contains("read with this kubeconfig"), "{said}");
     let told = overview(&base, &token).await;
     assert_eq!(row(&told, "b").unwrap()["verdict"], "Fine", "{told:#}");
     let refused = reqwest::get(format!("{base}/metrics")).await.unwrap().status();
@@ -170,14 +170,14 @@ mod real {
 
         // ui: the page is ours, what it shows is the server's.
         let (_ui, said, base, token) = ui(command(&["ui", "--no-open"])).await;
-        assert!(said.contains("through the API server"), "{said}");
+        assert!(said.contains("served by the Plimsoll server"), "{said}");
         let told = overview(&base, &token).await;
         assert!(row(&told, "b").is_some_and(|row| row["ended"].is_null()), "{told:#}");
         let news = first_event(&base, &token, "/api/events").await;
         assert!(news.starts_with("event: news") && news.contains("backup/"), "{news}");
         assert!(api.seen(&proxied().containing("/api/events")) > 0);
         let (_direct, said, base_direct, token_direct) = ui(command(&["ui", "--no-open", "--direct"])).await;
-        assert!(said.contains("as this kubeconfig sees it"), "{said}");
+        assert!(said.contains("read with this kubeconfig"), "{said}");
         assert!(row(&overview(&base_direct, &token_direct).await, "b").is_some());
 
         // The proxy is gone, and every connection with it: everybody goes on with what the cluster says.
@@ -192,7 +192,7 @@ mod real {
         })
         .await;
         let (_alone, said, _, _) = ui(command(&["ui", "--no-open"])).await;
-        assert!(said.contains("as this kubeconfig sees it"), "{said}");
+        assert!(said.contains("read with this kubeconfig"), "{said}");
 
         // And back.
         drop(refused);

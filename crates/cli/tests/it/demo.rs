@@ -80,8 +80,8 @@ async fn the_demo_stays_if_it_is_asked_to_and_goes_when_it_is_told_to() {
     let url = loop {
         let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it went by itself:\n{text}"));
         text += &format!("{line}\n");
-        if let Some(said) = line.strip_prefix("then `plimsoll top`, or in a browser ") {
-            break said.strip_suffix("; Ctrl-C ends it").unwrap().to_owned();
+        if let Some(said) = line.strip_prefix("then run `plimsoll top`, or open ") {
+            break said.strip_suffix("; Ctrl-C stops it").unwrap().to_owned();
         }
     };
     assert!(text.contains("all data restored"), "{text}");

@@ -106,8 +106,8 @@ async fn what_kando_cannot_do_here_is_refused_by_name() {
         ("kando process server", 1, "kando process"),
         (r#"kando location delete -p "$PROFILE""#, 2, "--path"),
         ("kando location delete -s a", 2, "--profile"),
-        ("kando location delete -s a -p '{\"Location\":'", 1, "the profile cannot be used"),
-        (r#"kando location delete -p "$PROFILE" -s /"#, 1, "it names nothing"),
+        ("kando location delete -s a -p '{\"Location\":'", 1, "invalid profile"),
+        (r#"kando location delete -p "$PROFILE" -s /"#, 1, "empty path"),
         ("kando output a-b c", 1, "letters, digits and underscores"),
         ("kando output a", 2, "VALUE"),
     ];
@@ -150,11 +150,11 @@ actions:
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(6), "{said}");
     for part in [
-        "warning: action backup, phase dump, argument command: .Profile puts a credential",
+        "warning: action backup, phase dump, argument command: .Profile exposes a credential",
         "blueprint good is valid: 0 errors, 1 warnings",
-        "error: action backup, phase dump: KubeTask needs the argument command (MissingArgument)",
+        "error: action backup, phase dump: KubeTask requires the argument command (MissingArgument)",
         "error: action backup, phase dump, argument image: template line:1: unclosed action (TemplateInvalid)",
-        "argument podLabels: the value is null",
+        "argument podLabels: value is null",
         "blueprint bad is invalid: 4 errors, 0 warnings",
     ] {
         assert!(said.contains(part), "{part:?} is not in\n{said}");

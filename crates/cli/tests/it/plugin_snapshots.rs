@@ -535,7 +535,7 @@ async fn a_plugin_of_velero_without_progress_takes_snapshots_and_its_failures_ar
     let cases = [
         ("refuse", "1m", "no  [31mwish", false),
         ("die", "1m", "these are my last words", true),
-        ("hang", "2s", "VolumeSnapshotter.CreateSnapshot took longer than 2 s", true),
+        ("hang", "2s", "VolumeSnapshotter.CreateSnapshot timed out after 2s", true),
     ];
     for (ask, limit, expected, in_doubt) in cases {
         home.patch("VolumeSnapshotLocation", "here", json!({ "spec": { "config": { "ask": ask } } })).await;

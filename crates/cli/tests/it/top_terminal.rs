@@ -85,7 +85,7 @@ async fn top_is_driven_by_keys_survives_resizing_and_gives_the_terminal_back() {
     terminal.press(&["Enter"]);
     terminal.shows("─ backup/").await;
     terminal.press(&["?"]);
-    terminal.shows("asks first").await;
+    terminal.shows("after confirmation").await;
     terminal.tmux(&["resize-window", "-x", "50", "-y", "12"]);
     terminal.press(&["Escape"]);
     let small = terminal.shows("backup/second").await;
@@ -115,7 +115,7 @@ async fn top_gives_the_terminal_back_when_it_is_asked_to_end() {
         note.display()
     );
     let terminal = Terminal::run("term", &line, (80, 24));
-    terminal.shows("There are no backups").await;
+    terminal.shows("No backups, restores or actions found").await;
     let id = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), rustix::process::Signal::TERM).unwrap();
     let after = terminal.shows("icanon").await;

@@ -42,7 +42,7 @@ pub async fn run(
     match ended {
         ActionEnd::Succeeded => task.finish(),
         ActionEnd::Failed => task.fail("a phase failed"),
-        ActionEnd::Cancelled => task.cancel("asked for by its user"),
+        ActionEnd::Cancelled => task.cancel("requested by the user"),
     }
     publisher.publish(&job.tree.snapshot()).await
 }

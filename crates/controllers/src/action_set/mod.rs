@@ -158,7 +158,7 @@ fn finish(job: &Job<ActionSetController>, publisher: &Publisher) -> Completion {
     let (state, ending) = match ended {
         Ok(()) => (OperationState::Succeeded, None),
         Err(why) if cancelled && why.starts_with(CANCELLED) => {
-            (OperationState::Cancelled, Some(Ending::Cancelled("asked for by its user".into())))
+            (OperationState::Cancelled, Some(Ending::Cancelled("requested by the user".into())))
         }
         Err(why) => (OperationState::Failed, Some(Ending::Failed(why))),
     };

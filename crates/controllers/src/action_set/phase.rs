@@ -203,7 +203,7 @@ impl Phase<'_> {
         match function.resume_policy() {
             ResumePolicy::Repeat => Ok(()),
             ResumePolicy::Resume if !stranded => Ok(()),
-            ResumePolicy::Resume => Err(PhaseError::Interrupted("another program had begun it".into())),
+            ResumePolicy::Resume => Err(PhaseError::Interrupted("another controller started it".into())),
             ResumePolicy::Never => {
                 Err(PhaseError::Interrupted("a command in an application's pod is never run twice".into()))
             }
@@ -268,7 +268,7 @@ impl Phase<'_> {
             biased;
             answer = function.run(call) => answer,
             () = self.cancel.cancelled() => Err(PhaseError::Cancelled),
-            () = overdue => Err(PhaseError::TimedOut { what: "it".into(), limit: limit.unwrap_or(Duration::ZERO) }),
+            () = overdue => Err(PhaseError::TimedOut { what: "the phase to end".into(), limit: limit.unwrap_or(Duration::ZERO) }),
         }
     }
 

@@ -186,8 +186,8 @@ mod tests {
         assert!(planned(&good, "").is_ok());
         assert!(planned(&good, "v1.0.0-alpha").is_ok(), "Kanister falls back to the version there is");
         let cases = [
-            (task(json!({ "image": "i" })), "v0.0.0", "phase p: KubeTask needs the argument command"),
-            (task(json!({ "image": "i", "command": null })), "v0.0.0", "phase p, argument command: the value is null"),
+            (task(json!({ "image": "i" })), "v0.0.0", "phase p: KubeTask requires the argument command"),
+            (task(json!({ "image": "i", "command": null })), "v0.0.0", "phase p, argument command: value is null"),
             (good, "newest", "preferredVersion: \"newest\" is not a version"),
         ];
         for (phase, version, expected) in cases {

@@ -32,7 +32,7 @@ pub struct Requests {
     method: Option<Method>,
     fragments: Vec<String>,
     limit: Option<usize>,
-    every: Option<usize>,
+    one_in: Option<u64>,
 }
 
 impl Requests {
@@ -60,10 +60,11 @@ impl Requests {
         self
     }
 
-    /// Only each so manieth of them.
+    /// Only one in `number` of them, at random but the same ones in every run. Not at fixed intervals: a sequence of requests as
+    /// long as the interval would never succeed.
     #[must_use]
-    pub fn every(mut self, number: usize) -> Self {
-        self.every = Some(number);
+    pub fn one_in(mut self, number: u64) -> Self {
+        self.one_in = Some(number);
         self
     }
 
@@ -91,7 +92,7 @@ struct Rule {
     id: u64,
     requests: Requests,
     fault: Fault,
-    met: usize,
+    met: u64,
     hits: usize,
 }
 
@@ -102,10 +103,18 @@ impl Rule {
             return false;
         }
         self.met += 1;
-        let applies = self.requests.every.is_none_or(|every| self.met.is_multiple_of(every));
+        let applies = self.requests.one_in.is_none_or(|number| scatter(self.met).is_multiple_of(number));
         self.hits += usize::from(applies);
         applies
     }
+}
+
+/// A number without a visible relation to the one before (the finalizer of SplitMix64).
+fn scatter(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 impl Rules {

@@ -120,7 +120,8 @@ const OBJECTS: &[&str] = &[
 async fn errors_read_as_reviewed() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
-    for (kind, name, spec) in [("Backup", "taken", json!({})), ("Schedule", "daily", json!({ "schedule": "@daily" }))] {
+    let schedule = json!({ "schedule": "@daily", "template": {} });
+    for (kind, name, spec) in [("Backup", "taken", json!({})), ("Schedule", "daily", schedule)] {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name }, "spec": spec });
         home.create(object).await.unwrap();
     }
