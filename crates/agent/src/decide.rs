@@ -30,7 +30,7 @@ pub(crate) struct Observed {
     pub attempts: u32,
 }
 
-/// What to do about it.
+/// The decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Nothing.

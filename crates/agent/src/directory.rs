@@ -40,7 +40,7 @@ pub(crate) async fn find(
         }
     };
     let uid = pod.uid().unwrap_or_default();
-    let place = look(&pods_directory.join(uid).join("volumes"), &known).map_err(refused)?;
+    let place = find_directory(&pods_directory.join(uid).join("volumes"), &known).map_err(refused)?;
     if place.should_be_mounted && !is_mount(&place.path) {
         let pod = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
         return Err(TransferError::NotMounted { volume: volume.to_owned(), pod });
@@ -95,7 +95,7 @@ fn is_mount(path: &Path) -> bool {
 }
 
 /// One directory for each plugin, in it one for each volume; CSI drivers mount one below.
-fn look(volumes: &Path, known: &VolumeName) -> Result<VolumeDirectory, String> {
+fn find_directory(volumes: &Path, known: &VolumeName) -> Result<VolumeDirectory, String> {
     let plugins = volumes.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<PathBuf> = plugins.map(|plugin| plugin.join(&known.name)).filter(|path| path.exists()).collect();
     found.sort();
@@ -199,9 +199,9 @@ mod tests {
         }
         let real = root.path().canonicalize().unwrap();
         let found = |path: &str, should_be_mounted| Ok(VolumeDirectory { path: real.join(path), should_be_mounted });
-        assert_eq!(look(root.path(), &known("cache")), found("kubernetes.io~empty-dir/cache", false));
-        assert_eq!(look(root.path(), &known("pvc-1")), found("kubernetes.io~csi/pvc-1/mount", true));
-        assert!(look(root.path(), &known("other")).unwrap_err().contains("is not there on this node"));
+        assert_eq!(find_directory(root.path(), &known("cache")), found("kubernetes.io~empty-dir/cache", false));
+        assert_eq!(find_directory(root.path(), &known("pvc-1")), found("kubernetes.io~csi/pvc-1/mount", true));
+        assert!(find_directory(root.path(), &known("other")).unwrap_err().contains("is not there on this node"));
     }
 
     #[test]
@@ -216,10 +216,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let local = tempfile::tempdir().unwrap();
         let volume = VolumeName { name: "pv".into(), local: Some(local.path().to_owned()) };
-        assert_eq!(look(root.path(), &volume).unwrap().path, local.path().canonicalize().unwrap());
+        assert_eq!(find_directory(root.path(), &volume).unwrap().path, local.path().canonicalize().unwrap());
         for plugin in ["a", "b"] {
             std::fs::create_dir_all(root.path().join(plugin).join("pv")).unwrap();
         }
-        assert!(look(root.path(), &volume).unwrap_err().starts_with("2 directories"));
+        assert!(find_directory(root.path(), &volume).unwrap_err().starts_with("2 directories"));
     }
 }

@@ -83,7 +83,7 @@ fn give_to_owner(volume: &File, folder: &File) {
     let _ = folder.set_permissions(PermissionsExt::from_mode((volume.mode() & 0o777) | 0o700));
 }
 
-/// What is written down once the data is there: as much of the outcome as its last status needs.
+/// The record of a completed transfer: the part of the outcome that the last status needs.
 pub(crate) fn serialize_outcome(outcome: &Outcome) -> Option<String> {
     let Outcome::Restore(done) = outcome else { return None };
     let mut done = done.clone();
@@ -91,7 +91,7 @@ pub(crate) fn serialize_outcome(outcome: &Outcome) -> Option<String> {
     serde_json::to_string(&done).ok()
 }
 
-/// The outcome that was written down.
+/// The recorded outcome.
 pub(crate) fn parse_outcome(text: &str) -> Outcome {
     Outcome::Restore(serde_json::from_str::<RestoreOutcome>(text).unwrap_or_default())
 }

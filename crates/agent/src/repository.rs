@@ -26,7 +26,7 @@ pub(crate) async fn open(
 }
 
 /// A repository that belongs to no location: the creator of the transfer has put it into a Secret.
-pub(crate) async fn given(client: &Client, namespace: &str, secret: &str) -> Result<Repository, TransferError> {
+pub(crate) async fn from_secret(client: &Client, namespace: &str, secret: &str) -> Result<Repository, TransferError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let found = secrets.get_opt(secret).await.map_err(|e| Error::api(format!("read secret {secret}"), e))?;
     let data = found.and_then(|found| found.data?.remove(REPOSITORY_KEY));

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::Error;
-use plimsoll_engine::{Patience, kill};
+use plimsoll_engine::{RetryPolicy, kill};
 use plimsoll_mover::{Job, MoverError, MoverKind, Outcome, Repository, Work, spawn_at};
 use plimsoll_operations::EventType;
 use plimsoll_progress::{Clock, Ending, Graft, Observer, Operation, Task, Wait};
@@ -48,9 +48,9 @@ pub(crate) async fn run<T: Transfer>(
 ) -> Result<(), Error> {
     let record = TransferRecord::new(services.client.clone(), &services.settings.namespace, &object);
     let tree = Operation::new(object.name_any(), Clock::system());
-    let (patience, root) = (Patience::default(), tree.root());
+    let (retry, root) = (RetryPolicy::default(), tree.root());
     let current = tokio::select! {
-        current = patience.run(&root, || record.current()) => current?,
+        current = retry.run(&root, || record.current()) => current?,
         () = cancel.cancelled() => Some(object),
     };
     let Some(object) = current else { return Ok(()) };
@@ -111,7 +111,7 @@ impl<T: Transfer> Run<'_, T> {
         }
         let outcome = self.move_until_done().await?;
         // Waiting for a pod takes no slot, and nothing is moved again whatever happens.
-        if self.object.awaited_by()?.is_some() {
+        if self.object.waiting_restore()?.is_some() {
             self.wait_until_marker_seen().await?;
         }
         Ok(outcome)
@@ -144,7 +144,7 @@ impl<T: Transfer> Run<'_, T> {
     /// Nothing is written into a volume but while the container runs that waits for it: before, it may not be mounted, and after,
     /// the application is at work. A transfer that is resumed may find the pod in any of these states.
     async fn wait_for_wait_container(&self) -> Result<(), TransferError> {
-        if self.object.awaited_by()?.is_none() {
+        if self.object.waiting_restore()?.is_none() {
             return Ok(());
         }
         let path = path_of(&self.object.pod());
@@ -220,7 +220,7 @@ impl<T: Transfer> Run<'_, T> {
             if current.phase() != TransferPhase::New {
                 return json!({});
             }
-            let mut status = T::begun(Path::new(""), node);
+            let mut status = T::start_status(Path::new(""), node);
             if let Some(fields) = status.as_object_mut() {
                 fields.retain(|_, value| value != "");
             }
@@ -254,7 +254,7 @@ impl<T: Transfer> Run<'_, T> {
 
     /// Writes down that the data is there, and tells the pod.
     async fn confirm_moved(&self, directory: &Path, outcome: Outcome) -> Result<Outcome, TransferError> {
-        let Some(restore) = self.object.awaited_by()? else { return Ok(outcome) };
+        let Some(restore) = self.object.waiting_restore()? else { return Ok(outcome) };
         kill::point("transfer.moved.before");
         let moved = json!({ "metadata": { "annotations": { labels::DATA_MOVEMENT_RESULT: handshake::serialize_outcome(&outcome) } } });
         self.record.change(&self.root, |_| moved.clone()).await?.ok_or(TransferError::Cancelled)?;
@@ -285,7 +285,7 @@ impl<T: Transfer> Run<'_, T> {
     /// Tells a pod whose data was there before: an earlier agent may have signalled it without writing that down. A pod that was
     /// told removes the marker, or has ended its waiting.
     async fn resume_handshake(&self, outcome: Outcome) -> Result<Outcome, TransferError> {
-        let Some(restore) = self.object.awaited_by()? else { return Ok(outcome) };
+        let Some(restore) = self.object.waiting_restore()? else { return Ok(outcome) };
         let pod = self.pod().await?;
         if has_waited(&pod) {
             return Ok(outcome);
@@ -330,7 +330,7 @@ impl<T: Transfer> Run<'_, T> {
         let pods: Api<Pod> = Api::namespaced(self.services.client.clone(), namespace);
         let name = reference.name.clone().unwrap_or_default();
         let read = || async { pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {path}"), e)) };
-        let pod = Patience::default().run(&self.root, read).await?;
+        let pod = RetryPolicy::default().run(&self.root, read).await?;
         let same = |pod: &Pod| reference.uid.is_none() || pod.uid() == reference.uid;
         pod.filter(same).ok_or(TransferError::PodGone { pod: path.clone() })
     }
@@ -368,7 +368,7 @@ impl<T: Transfer> Run<'_, T> {
                 }
             }
         };
-        Patience::default().run(&self.root, attempt).await?
+        RetryPolicy::default().run(&self.root, attempt).await?
     }
 
     /// The volume's directory, once it is mounted: right after a node was started anew it may not be.
@@ -390,7 +390,7 @@ impl<T: Transfer> Run<'_, T> {
     async fn repository(&self, kind: MoverKind) -> Result<Repository, TransferError> {
         let (client, settings) = (&self.services.client, &self.services.settings);
         if let Some(secret) = self.object.annotations().get(REPOSITORY_SECRET) {
-            return repository::given(client, &settings.namespace, secret).await;
+            return repository::from_secret(client, &settings.namespace, secret).await;
         }
         let namespace = self.object.repository_namespace();
         repository::open(client, settings, self.object.location(), kind, &namespace).await
@@ -413,7 +413,7 @@ impl<T: Transfer> Run<'_, T> {
         let now = format!("{:.0}", Timestamp::now());
         let node = &self.services.settings.node;
         let begun = |current: &T| {
-            let mut status = T::begun(directory, node);
+            let mut status = T::start_status(directory, node);
             status["phase"] = json!(TransferPhase::InProgress.as_str());
             if ![TransferPhase::InProgress, TransferPhase::Canceling].contains(&current.phase()) {
                 status["startTimestamp"] = json!(now);

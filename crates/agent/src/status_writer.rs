@@ -152,7 +152,7 @@ async fn write_until_stopped<T: Transfer>(
     }
 }
 
-/// The task that stands still, if one does.
+/// The stalled task, if there is one.
 fn stalled(status: &Value) -> Option<&Value> {
     status.pointer("/plimsoll/stalled/task")
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use plimsoll_api::plimsoll::v1alpha1::{OperationState, ReasonCount};
-use plimsoll_engine::operations::{OperationCounts, Operations};
+use plimsoll_engine::item_operations::{ItemOperationCounts, ItemOperations};
 use plimsoll_engine::outcome::Results;
 use plimsoll_operations::Completion;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub fn of(results: &Results) -> Completion {
 }
 
 /// Adds the counts of the operations that ran in the background: a failed one is an error.
-pub fn add_item_operations(completion: &mut Completion, verb: &str, operations: &Operations) {
+pub fn add_item_operations(completion: &mut Completion, verb: &str, operations: &ItemOperations) {
     let counts = operations.counts();
     if counts.attempted == 0 {
         return;
@@ -40,7 +40,7 @@ pub fn add_item_operations(completion: &mut Completion, verb: &str, operations: 
 }
 
 /// The counts of item operations, as Backup and Restore have them.
-pub fn operation_counts(verb: &str, counts: OperationCounts) -> Value {
+pub fn operation_counts(verb: &str, counts: ItemOperationCounts) -> Value {
     let name = |word: &str| format!("{verb}ItemOperations{word}");
     json!({
         name("Attempted"): counts.attempted,

@@ -1,4 +1,4 @@
-//! What every controller needs.
+//! Dependencies of the controllers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use plimsoll_volumes::storage_location::StorageLocations;
 use crate::settings::Settings;
 use crate::sync_warnings::SyncWarnings;
 
-/// What every controller needs.
+/// Dependencies of the controllers.
 pub struct Context {
     pub leader: LeaderClient,
     /// What the lifecycles of all kinds share.
@@ -27,9 +27,9 @@ pub struct Context {
     pub transfers: Arc<TransferServices>,
     /// Takes and restores snapshots of plugins.
     pub snapshots: Arc<SnapshotServices>,
-    /// What plugins offer.
+    /// The plugins.
     pub plugins: PluginRegistry,
-    /// What looks wrong in which location.
+    /// Warnings of the sync, by location.
     pub sync_warnings: SyncWarnings,
     /// What comes before the path in a link to a directory's object.
     pub download_base: Option<String>,

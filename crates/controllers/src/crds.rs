@@ -12,7 +12,7 @@ use plimsoll_engine::Error;
 
 /// How long the API server may take to serve a definition that it has accepted.
 const SERVED_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often it is asked.
+/// How often it is polled.
 const SERVED_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Creates our custom resource definitions, or brings them up to date. Ends when the API server serves all of them.
@@ -53,7 +53,10 @@ async fn wait_until_served(client: &Client, crd: &CustomResourceDefinition, dead
             Ok(false) if Instant::now() < deadline => {}
             Ok(false) => {
                 let detail = format!("it is not established after {}s", SERVED_TIMEOUT.as_secs());
-                return Err(Error::Answer { what: format!("install CustomResourceDefinition {name}"), detail });
+                return Err(Error::InvalidResponse {
+                    what: format!("install CustomResourceDefinition {name}"),
+                    detail,
+                });
             }
             Err(error) if is_starting(&error) && Instant::now() < deadline => {}
             Err(error) => return Err(Error::api(format!("list {name}"), error)),

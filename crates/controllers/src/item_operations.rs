@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::operations::{Background, Operations, Owner};
+use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationOwner, ItemOperations};
 use plimsoll_engine::ports::{Effect, Journal};
 use plimsoll_engine::registry::Registry;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::{Job, JournalEntry, Lifecycle};
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
@@ -21,16 +21,16 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 pub async fn cancel_abandoned<A: ?Sized>(
     entries: &[JournalEntry],
     actions: &Registry<A>,
-    background: impl Fn(&Arc<A>) -> Option<Arc<dyn Background>>,
+    operation_client: impl Fn(&Arc<A>) -> Option<Arc<dyn ItemOperationClient>>,
     subject: &Value,
     journal: &dyn Journal,
 ) -> Result<(), Error> {
     for entry in entries.iter().filter(|entry| entry.result.is_none()) {
         let Effect::Operation { action, id, .. } = &entry.effect else { continue };
-        match actions.get(action).and_then(&background) {
-            Some(background) if background.is_found_again() => {}
-            Some(background) => {
-                if let Err(error) = background.cancel(id, subject).await {
+        match actions.get(action).and_then(&operation_client) {
+            Some(operation_client) if operation_client.resumes_operations() => {}
+            Some(operation_client) => {
+                if let Err(error) = operation_client.cancel(id, subject).await {
                     tracing::warn!(
                         "operation {id} of {action}, started by a server that is gone, may still be running: {error}"
                     );
@@ -42,7 +42,7 @@ pub async fn cancel_abandoned<A: ?Sized>(
                 );
             }
         }
-        journal.settle(entry.id, "abandoned".to_owned()).await?;
+        journal.record_result(entry.id, "abandoned".to_owned()).await?;
     }
     Ok(())
 }
@@ -54,11 +54,11 @@ pub async fn wait_for_operations<K: Lifecycle>(
     store: &Store,
     key: &str,
     subject: &Value,
-    operations: &Operations,
+    operations: &ItemOperations,
     phase: &str,
     limit: Duration,
 ) -> Result<(), Error> {
-    let owner = Owner { verb: K::VERB, name: &job.id.name, uid: &job.id.uid };
+    let owner = ItemOperationOwner { verb: K::VERB, name: &job.id.name, uid: &job.id.uid };
     let task = job.tree.root().child("operations");
     save_operations(store, key, operations, owner, &task).await?;
     kill::point("status.waiting.before");
@@ -74,16 +74,16 @@ pub async fn wait_for_operations<K: Lifecycle>(
             }
         }
     };
-    let followed = tokio::select! {
+    let polled = tokio::select! {
         biased;
         () = job.cancel.cancelled() => Err(Error::Cancelled),
-        followed = operations.follow(subject, &task, limit) => followed,
+        polled = operations.poll_until_done(subject, &task, limit) => polled,
         error = saving => Err(error),
     };
-    if matches!(followed, Err(Error::Cancelled)) {
+    if matches!(polled, Err(Error::Cancelled)) {
         operations.cancel(subject).await;
     }
-    followed?;
+    polled?;
     for failure in operations.failures() {
         tracing::warn!("{} {}: {failure}", K::VERB, job.id.name);
     }
@@ -95,12 +95,12 @@ pub async fn wait_for_operations<K: Lifecycle>(
 pub async fn save_operations(
     store: &Store,
     key: &str,
-    operations: &Operations,
-    owner: Owner<'_>,
+    operations: &ItemOperations,
+    owner: ItemOperationOwner<'_>,
     task: &Task,
 ) -> Result<(), Error> {
     let packed = plimsoll_archive::codec::gzip_json(&operations.list(owner))
         .map_err(|source| Error::Archive { name: key.to_owned(), source })?;
     let packed = bytes::Bytes::from(packed);
-    Patience::default().run(task, || async { Ok(store.put(key, packed.clone()).await?) }).await
+    RetryPolicy::default().run(task, || async { Ok(store.put(key, packed.clone()).await?) }).await
 }

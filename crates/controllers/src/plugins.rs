@@ -5,11 +5,11 @@ use std::sync::Arc;
 use plimsoll_api::velero::v1::RestoreSpec;
 use plimsoll_engine::backup::actions::{BackupItemActions, ItemBlockActions};
 use plimsoll_engine::delete::DeleteItemAction;
+use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_engine::log::Level;
 use plimsoll_engine::registry::Registry;
 use plimsoll_engine::restore::actions::Actions;
-use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Heard, Patience};
+use plimsoll_engine::{Error, PluginLogSink, RetryPolicy};
 use plimsoll_plugin::{
     Environment, LaunchConfig, LogSink, OperationLogSink, PluginActions, PluginRegistry, TracingLogSink,
 };
@@ -20,7 +20,7 @@ use plimsoll_volumes::csi::{self, MovedSnapshots};
 use crate::context::Context;
 use crate::settings::Settings;
 
-/// Asks every binary in the plugin directory what it offers.
+/// Lists the plugins of every binary in the plugin directory.
 pub async fn discover(settings: &Settings) -> PluginRegistry {
     let plugins = &settings.plugins;
     let Some(directory) = &plugins.directory else { return PluginRegistry::default() };
@@ -42,8 +42,8 @@ pub async fn discover(settings: &Settings) -> PluginRegistry {
 }
 
 /// The lines of plugins, as lines of an operation.
-pub fn lines(heard: &Arc<Heard>) -> Arc<dyn LogSink> {
-    Arc::new(OperationLogSink(Arc::clone(heard)))
+pub fn lines(plugin_log: &Arc<PluginLogSink>) -> Arc<dyn LogSink> {
+    Arc::new(OperationLogSink(Arc::clone(plugin_log)))
 }
 
 /// Adds the plugins' actions of backups. What cannot be added is an error of the backup: an item it would have changed, or
@@ -52,14 +52,14 @@ pub async fn add_backup_actions(
     context: &Context,
     actions: &mut BackupItemActions,
     blocks: &mut ItemBlockActions,
-    selecting: &Selecting,
-    heard: &Arc<Heard>,
+    item_filter: &ItemFilter,
+    plugin_log: &Arc<PluginLogSink>,
 ) -> PluginActions {
-    let plugins = PluginActions::for_backup(&context.plugins, &lines(heard));
-    let mut problems = plugins.register_backup(actions, selecting.catalog()).await;
-    problems.extend(plugins.register_blocks(blocks, selecting.catalog()).await);
+    let plugins = PluginActions::for_backup(&context.plugins, &lines(plugin_log));
+    let mut problems = plugins.register_backup(actions, item_filter.catalog()).await;
+    problems.extend(plugins.register_blocks(blocks, item_filter.catalog()).await);
     for problem in problems {
-        heard.line(Level::Error, problem);
+        plugin_log.line(Level::Error, problem);
     }
     plugins
 }
@@ -69,11 +69,11 @@ pub async fn add_restore_actions(
     context: &Context,
     actions: &mut Actions,
     mapper: &(impl ResourceMapper + ?Sized),
-    heard: &Arc<Heard>,
+    plugin_log: &Arc<PluginLogSink>,
 ) -> PluginActions {
-    let plugins = PluginActions::for_restore(&context.plugins, &lines(heard));
+    let plugins = PluginActions::for_restore(&context.plugins, &lines(plugin_log));
     for problem in plugins.register_restore(actions, mapper).await {
-        heard.line(Level::Error, problem);
+        plugin_log.line(Level::Error, problem);
     }
     plugins
 }
@@ -93,11 +93,11 @@ pub async fn delete_actions(
     if plugins.delete().next().is_none() && moved.is_none() {
         return Ok((actions, plugins, Vec::new()));
     }
-    let discovered = Patience::default().run(task, || context.leader.cluster.discover()).await?;
-    let selecting = Selecting::for_restore(&RestoreSpec::default(), None, &discovered.resources)?;
+    let discovered = RetryPolicy::default().run(task, || context.leader.cluster.discover()).await?;
+    let item_filter = ItemFilter::for_restore(&RestoreSpec::default(), None, &discovered.resources)?;
     if let Some(moved) = moved {
-        csi::register_deletion(&context.leader, moved, &mut actions, selecting.catalog())?;
+        csi::register_deletion(&context.leader, moved, &mut actions, item_filter.catalog())?;
     }
-    let problems = plugins.register_delete(&mut actions, selecting.catalog()).await;
+    let problems = plugins.register_delete(&mut actions, item_filter.catalog()).await;
     Ok((actions, plugins, problems))
 }

@@ -12,7 +12,7 @@ pub struct Rule {
     pub resources: &'static [&'static str],
     /// Verbs.
     pub verbs: &'static [&'static str],
-    /// What for.
+    /// Purpose.
     pub why: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! How a server is set up.
+//! Settings of the server.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -10,28 +10,28 @@ use plimsoll_progress::Trees;
 use plimsoll_volumes::MoverChoice;
 use plimsoll_volumes::fs_backup::RestoreHelper;
 
-/// How a server is set up.
+/// Settings of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The namespace whose custom resources it serves.
     pub namespace: String,
     /// Where spools go while an operation runs. Emptied of what dead servers left.
     pub scratch: PathBuf,
-    /// How long a leader may be silent before another one takes over.
+    /// Term of the Lease of the leader.
     pub lease_term: Duration,
-    /// How many backups, and how many restores, run at the same time.
+    /// Maximum number of backups, and of restores, that run in parallel.
     pub concurrency: usize,
-    /// How long backups are kept that do not say.
+    /// Default TTL of backups.
     pub default_ttl: Duration,
     /// A request to object storage that moves no bytes for this long is tried again.
     pub store_idle: Duration,
-    /// How long definitions, additional items and containers are waited for.
+    /// Timeout of waits for CustomResourceDefinitions, additional items and containers.
     pub resource_timeout: Duration,
-    /// How long objects that are being deleted are waited for.
+    /// Timeout of waits for objects that are being deleted.
     pub terminating_timeout: Duration,
-    /// How often locations are synced that do not say; zero is never.
+    /// Default sync period of locations; zero means never.
     pub backup_sync_period: Duration,
-    /// How often backups that cannot be deleted although they have expired are looked at again.
+    /// How often expired backups that cannot be deleted are checked again.
     pub garbage_collection_frequency: Duration,
     /// Whether a new schedule that does not say waits for the next time it is due.
     pub schedule_skip_immediately: bool,
@@ -39,7 +39,7 @@ pub struct Settings {
     pub mover: MoverChoice,
     /// Whether backups that do not say have the files of all volumes backed up.
     pub default_volumes_to_fs_backup: bool,
-    /// How long the transfer of one volume may take.
+    /// Timeout of the transfer of one volume.
     pub fs_backup_timeout: Duration,
     /// An agent that has not renewed its Lease for this long is taken for dead.
     pub agent_heartbeat_timeout: Duration,
@@ -51,7 +51,7 @@ pub struct Settings {
     pub pod: Option<String>,
     /// The service account of that pod, for the pods of blueprints beside it.
     pub service_account: Option<String>,
-    /// Where plugins are, and how they are started.
+    /// Directory and environment of plugins.
     pub plugins: PluginSettings,
     /// Serves the objects of directory locations by signed links.
     pub downloads: Option<DownloadSettings>,
@@ -63,7 +63,7 @@ pub struct Settings {
     pub transfers: Trees,
 }
 
-/// Where plugins are, and how they are started.
+/// Directory and environment of plugins.
 #[derive(Clone, Debug, Default)]
 pub struct PluginSettings {
     /// Every executable below it is one; none without it.
@@ -74,10 +74,10 @@ pub struct PluginSettings {
     pub guard: Vec<OsString>,
 }
 
-/// How links to directory locations are served.
+/// Settings of downloads from directory locations.
 #[derive(Clone, Debug)]
 pub struct DownloadSettings {
-    /// Where to listen.
+    /// Address to listen on.
     pub address: SocketAddr,
     /// The address in the links, such as `https://backups.example.com`; a loopback listener knows its own.
     pub url: Option<String>,

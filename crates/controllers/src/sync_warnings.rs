@@ -1,9 +1,9 @@
-//! What the sync of backups found wrong in which location.
+//! Warnings of the sync, by location.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What looks wrong in which location, for its `status.message`.
+/// Warnings by location, for `status.message`.
 #[derive(Default)]
 pub struct SyncWarnings(Mutex<BTreeMap<String, String>>);
 

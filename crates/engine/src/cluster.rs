@@ -1,7 +1,6 @@
-//! Kubernetes as the engine sees it: resources by name, objects as the bytes the API server sent.
+//! Access to the Kubernetes API: resources by name, objects as the bytes that the API server sent.
 //!
-//! Objects are never parsed into typed structs on the way through, because a typed round trip loses what the type does
-//! not know.
+//! Objects are never parsed into typed structs, because a typed round trip drops unknown fields.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,9 +17,9 @@ use plimsoll_select::resource_order::COHABITATING_RESOURCES;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{Error, Patience};
+use crate::{Error, RetryPolicy};
 
-/// One kind of object the API server serves, in the version it prefers.
+/// A resource that the API server serves, in its preferred version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resource {
@@ -32,9 +31,9 @@ pub struct Resource {
     pub plural: String,
     /// Kind.
     pub kind: String,
-    /// Whether its objects live in namespaces.
+    /// Whether it is namespaced.
     pub namespaced: bool,
-    /// Other names users may call it by: singular and short names.
+    /// Singular and short names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
 }
@@ -45,7 +44,7 @@ impl Resource {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `pods`, `deployments.apps`: what the archive and users call it.
+    /// `pods`, `deployments.apps`: the name in archives and filters.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
@@ -70,17 +69,17 @@ pub fn collection_path(api_version: &str, plural: &str, namespace: Option<&str>)
     }
 }
 
-/// What the API server serves, and what it should serve but does not now.
+/// The result of API discovery.
 #[derive(Clone, Debug, Default)]
-pub struct Discovered {
+pub struct Discovery {
     /// Resources that can be listed, read, created and deleted, each in one version.
     pub resources: Vec<Resource>,
-    /// Group versions that did not answer, with the reason: an aggregated API whose backend is down, usually.
+    /// Group versions that are unavailable, with the error: usually an aggregated API without a running backend.
     pub unavailable: Vec<(String, String)>,
 }
 
-impl Discovered {
-    /// Adds those that no version before this one has.
+impl Discovery {
+    /// Adds the resources that no earlier version has.
     fn add(&mut self, resources: Vec<Resource>) {
         let known: HashSet<String> = self.resources.iter().map(Resource::group_resource).collect();
         self.resources.extend(resources.into_iter().filter(|one| !known.contains(&one.group_resource())));
@@ -90,24 +89,24 @@ impl Discovered {
 /// One page of a LIST.
 #[derive(Debug)]
 pub struct Page {
-    /// The objects, as sent. Items of built-in kinds carry no apiVersion and kind: see [`complete`].
+    /// The objects, as sent. Items of built-in kinds carry no apiVersion and kind: see [`add_type_meta`].
     pub items: Vec<Bytes>,
-    /// Where the next page begins, if there is one.
+    /// Continue token of the next page, if there is one.
     pub next: Option<String>,
-    /// How many items come after this page, where the API server says so.
+    /// Number of remaining items, if the API server reports it.
     pub remaining: Option<u64>,
 }
 
 /// Which part of a collection to list.
 #[derive(Clone, Debug, Default)]
 pub struct PageQuery {
-    /// In one namespace, or in all.
+    /// A namespace, or all.
     pub namespace: Option<String>,
     /// Label selector in its string form.
     pub label_selector: Option<String>,
-    /// At most so many items.
+    /// Maximum number of items.
     pub limit: u32,
-    /// Continue here.
+    /// Continue token.
     pub token: Option<String>,
 }
 
@@ -134,63 +133,63 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Talks through this client.
+    /// Uses this client.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// The client itself, for what is typed.
+    /// The client, for typed requests.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Finds every resource that can be backed up, each in the version that its group prefers, or in the first that has it.
-    pub async fn discover(&self) -> Result<Discovered, Error> {
+    /// Discovers the resources that can be backed up, each in the preferred version of its group or in the first that has it.
+    pub async fn discover(&self) -> Result<Discovery, Error> {
         let groups = self.client.list_api_groups().await.map_err(|e| Error::api("list API groups", e))?;
         let mut versions: Vec<String> = vec!["v1".into()];
         versions.extend(groups.groups.iter().flat_map(versions_of));
         let answers: Vec<_> = stream::iter(versions)
-            .map(|version| async move { (version.clone(), self.resources_of(&version).await) })
+            .map(|version| async move { (version.clone(), self.list_resources(&version).await) })
             .buffered(8)
             .collect()
             .await;
-        let mut found = Discovered::default();
+        let mut found = Discovery::default();
         for (version, answer) in answers {
             match answer {
                 Ok(resources) => found.add(resources),
                 Err(error) if version == "v1" => return Err(error),
-                // Deleted since the groups were listed: nothing is left out.
+                // Deleted since the groups were listed.
                 Err(error) if error.code() == Some(404) => {}
                 Err(error) => found.unavailable.push((version, error.to_string())),
             }
         }
-        drop_cohabitants(&mut found.resources);
+        drop_cohabitating(&mut found.resources);
         Ok(found)
     }
 
-    async fn resources_of(&self, api_version: &str) -> Result<Vec<Resource>, Error> {
+    async fn list_resources(&self, api_version: &str) -> Result<Vec<Resource>, Error> {
         let list: APIResourceList = if api_version == "v1" {
             self.client.list_core_api_resources("v1").await
         } else {
             self.client.list_api_group_resources(api_version).await
         }
         .map_err(|e| Error::api(format!("discover API {api_version}"), e))?;
-        Ok(list.resources.into_iter().filter(can_be_kept).map(|r| to_resource(api_version, r)).collect())
+        Ok(list.resources.into_iter().filter(supports_backup).map(|r| to_resource(api_version, r)).collect())
     }
 
     /// Lists one page.
-    pub async fn page(&self, resource: &Resource, query: &PageQuery) -> Result<Page, Error> {
+    pub async fn list_page(&self, resource: &Resource, query: &PageQuery) -> Result<Page, Error> {
         let what = || match &query.namespace {
             Some(namespace) => format!("list {} in namespace {namespace}", resource.group_resource()),
             None => format!("list {}", resource.group_resource()),
         };
         let body = self.read(&page_url(resource, query)).await.map_err(|e| Error::api(what(), e))?;
-        parse_page(&body).map_err(|e| Error::Answer { what: what(), detail: e.to_string() })
+        parse_page(&body).map_err(|e| Error::InvalidResponse { what: what(), detail: e.to_string() })
     }
 
-    /// How many objects a query would find, as far as the API server tells: never more than one page of one item.
+    /// The number of objects of a query, if the API server reports it. Reads a page of one item.
     pub async fn count(&self, resource: &Resource, query: &PageQuery) -> Result<Option<u64>, Error> {
-        let page = self.page(resource, &PageQuery { limit: 1, token: None, ..query.clone() }).await?;
+        let page = self.list_page(resource, &PageQuery { limit: 1, token: None, ..query.clone() }).await?;
         let seen = page.items.len() as u64;
         Ok(match (page.remaining, page.next) {
             (Some(remaining), _) => Some(seen + remaining),
@@ -199,7 +198,7 @@ impl Cluster {
         })
     }
 
-    /// Reads one object; `None` if there is none.
+    /// Reads one object; `None` if it does not exist.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>, Error> {
         match self.read(path).await {
             Ok(body) => Ok(Some(body)),
@@ -208,12 +207,12 @@ impl Cluster {
         }
     }
 
-    /// The body of an answer, in memory once: the client's own functions hold a page three times.
+    /// The body of a response, in memory once: the functions of the client hold a page three times.
     async fn read(&self, url: &str) -> Result<Bytes, kube::Error> {
         let answer = self.client.send(request(Method::GET, url, None, Vec::new())?.map(Body::from)).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
-        if status.is_client_error() || status.is_server_error() { Err(refusal(status, &body)) } else { Ok(body) }
+        if status.is_client_error() || status.is_server_error() { Err(status_error(status, &body)) } else { Ok(body) }
     }
 
     /// Creates one object from its JSON.
@@ -223,7 +222,7 @@ impl Cluster {
         self.send(Method::POST, &url, "application/json", object).await
     }
 
-    /// Changes one object by a JSON merge patch.
+    /// Patches one object with a JSON merge patch.
     pub async fn merge(&self, path: &str, patch: Vec<u8>) -> Result<Bytes, Error> {
         self.send(Method::PATCH, path, "application/merge-patch+json", patch).await
     }
@@ -235,8 +234,8 @@ impl Cluster {
     }
 }
 
-/// Proxies and API servers that start up may answer with something that is no Status.
-fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
+/// Proxies and starting API servers may respond with something other than a Status.
+fn status_error(code: StatusCode, body: &[u8]) -> kube::Error {
     let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(body);
         Status::failure(text.trim(), "Failed to parse error data").with_code(code.as_u16())
@@ -271,10 +270,10 @@ fn parse_page(body: &Bytes) -> Result<Page, serde_json::Error> {
     Ok(Page { items, next, remaining: list.metadata.remaining_item_count })
 }
 
-/// Gives an item of a LIST the apiVersion and kind it would have on its own.
+/// Adds apiVersion and kind to an item of a LIST, as in a GET.
 ///
-/// API servers write the type first and leave it out of the items of built-in kinds, so the first key tells.
-pub fn complete(item: &Bytes, resource: &Resource) -> Bytes {
+/// API servers write the type first and leave it out of the items of built-in kinds, so the first key decides.
+pub fn add_type_meta(item: &Bytes, resource: &Resource) -> Bytes {
     let typed = item.starts_with(b"{\"apiVersion\"") || item.starts_with(b"{\"kind\"");
     let Some(body) = item.strip_prefix(b"{").filter(|_| !typed) else { return item.clone() };
     let head = format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",", resource.api_version(), resource.kind);
@@ -288,7 +287,7 @@ fn versions_of(group: &APIGroup) -> Vec<String> {
     preferred.filter(|version| seen.insert(version.clone())).collect()
 }
 
-fn can_be_kept(resource: &APIResource) -> bool {
+fn supports_backup(resource: &APIResource) -> bool {
     let verbs = ["list", "create", "get", "delete"];
     !resource.name.contains('/') && verbs.iter().all(|verb| resource.verbs.iter().any(|v| v == verb))
 }
@@ -307,8 +306,8 @@ fn to_resource(api_version: &str, resource: APIResource) -> Resource {
     }
 }
 
-/// Some objects are served under two groups. They are kept once, under the group Velero keeps them under.
-fn drop_cohabitants(resources: &mut Vec<Resource>) {
+/// Some objects are served in two groups. They are backed up once, in the group that Velero uses.
+fn drop_cohabitating(resources: &mut Vec<Resource>) {
     let served: Vec<(String, String)> = resources.iter().map(|r| (r.group.clone(), r.plural.clone())).collect();
     let is_served = |group: &str, plural: &str| served.iter().any(|(g, p)| g == group && p == plural);
     resources.retain(|resource| {
@@ -318,7 +317,7 @@ fn drop_cohabitants(resources: &mut Vec<Resource>) {
     });
 }
 
-/// The metadata that filters look at, read without parsing the rest.
+/// The metadata that filters need, read without parsing the rest.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ItemMeta {
@@ -352,15 +351,15 @@ impl ItemMeta {
     }
 }
 
-/// A page should not be larger than this; objects may have up to 1.5 MiB each.
+/// Target size of a page; a single object may have up to 1.5 MiB.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// All pages of a query, one after the other, each as soon as it is there.
+/// Streams all pages of a query.
 ///
-/// A page token may expire while a large collection is read (410). The API server then hands out a token that goes on from
-/// the same place on newer data; `expired` is called and reading goes on. An API server that does not answer is waited for,
-/// visibly.
-pub fn pages<'a>(
+/// A continue token may expire while a large collection is read (410). The API server then returns a token that continues at
+/// the same position on newer data: `expired` is called and reading continues. Failed requests are retried, and `task` shows
+/// the wait.
+pub fn list_pages<'a>(
     cluster: &'a Cluster,
     resource: &'a Resource,
     query: PageQuery,
@@ -369,11 +368,12 @@ pub fn pages<'a>(
 ) -> impl futures::Stream<Item = Result<Page, Error>> + 'a {
     stream::try_unfold(Some(query), move |query| async move {
         let Some(query) = query else { return Ok(None) };
-        let read = async |query: &PageQuery| Patience::default().run(task, || cluster.page(resource, query)).await;
+        let read =
+            async |query: &PageQuery| RetryPolicy::default().run(task, || cluster.list_page(resource, query)).await;
         let page = match read(&query).await {
             Err(error) if error.code() == Some(410) => {
                 expired();
-                let token = fresh_token(&error).ok_or(error)?;
+                let token = continue_token(&error).ok_or(error)?;
                 read(&PageQuery { token: Some(token), ..query.clone() }).await?
             }
             answer => answer?,
@@ -391,7 +391,7 @@ fn next_limit(page: &Page, limit: u32) -> u32 {
     u32::try_from(PAGE_BYTES / average.max(1)).unwrap_or(u32::MAX).clamp(10, limit.max(10))
 }
 
-fn fresh_token(error: &Error) -> Option<String> {
+fn continue_token(error: &Error) -> Option<String> {
     let Error::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = source.as_ref() else { return None };
     status.metadata.as_ref().and_then(|metadata| metadata.continue_.clone()).filter(|token| !token.is_empty())
@@ -413,8 +413,8 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_only_a_later_version_has_is_found_and_one_that_two_have_once() {
-        let mut found = Discovered::default();
+    fn resources_of_several_versions_are_discovered_once() {
+        let mut found = Discovery::default();
         found.add(vec![pods()]);
         found.add(vec![Resource { version: "v2".into(), ..pods() }, Resource { plural: "others".into(), ..pods() }]);
         let found: Vec<_> = found.resources.iter().map(|one| (one.plural.as_str(), one.version.as_str())).collect();
@@ -422,22 +422,22 @@ mod tests {
     }
 
     #[test]
-    fn an_item_of_a_built_in_list_gets_its_type_and_keeps_its_bytes() {
+    fn an_item_of_a_built_in_list_gets_apiversion_and_kind() {
         let item = Bytes::from_static(br#"{"metadata":{"name":"a"},"spec":{"x":1.0}}"#);
         assert_eq!(
-            complete(&item, &pods()),
+            add_type_meta(&item, &pods()),
             Bytes::from_static(br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"x":1.0}}"#)
         );
     }
 
     #[test]
-    fn an_item_that_has_its_type_passes_as_it_is() {
+    fn an_item_with_apiversion_and_kind_is_unchanged() {
         let item = Bytes::from_static(br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
-        assert_eq!(complete(&item, &pods()), item);
+        assert_eq!(add_type_meta(&item, &pods()), item);
     }
 
     #[test]
-    fn a_page_is_cut_into_items_without_copying() {
+    fn a_page_is_split_into_items_without_copying() {
         let body = Bytes::from_static(
             br#"{"kind":"PodList","metadata":{"continue":"abc","remainingItemCount":7},"items":[{"a":1}, {"b":[2]}]}"#,
         );
@@ -467,10 +467,10 @@ mod tests {
     }
 
     #[test]
-    fn events_are_kept_once() {
+    fn events_are_backed_up_once() {
         let event = |group: &str| Resource { group: group.into(), plural: "events".into(), ..pods() };
         let mut resources = vec![event(""), event("events.k8s.io"), pods()];
-        drop_cohabitants(&mut resources);
+        drop_cohabitating(&mut resources);
         assert_eq!(resources, [event(""), pods()]);
     }
 }

@@ -1,4 +1,4 @@
-//! Deleting a backup: the actions that clean up outside of the location, and the objects in it.
+//! Deletion of a backup: delete item actions, and the objects in the location.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
-use crate::ports::Guard;
+use crate::ports::LeadershipGuard;
 use crate::registry::Registry;
-use crate::{Error, Patience, kill};
+use crate::{Error, RetryPolicy, kill};
 
-/// Cleans up what an item of a backup stands for elsewhere, before the backup goes.
+/// Cleans up external data of an item before its backup is deleted.
 pub trait DeleteItemAction: Send + Sync {
-    /// Does so for one item. An error keeps the backup.
+    /// Cleans up for one item. On an error the backup is kept.
     fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<(), String>>;
 }
 
-/// Shows every item of a backup to the actions that want it. Returns what they could not do. Without actions nothing is
-/// read; a backup without a tarball has nothing to clean up.
+/// Runs the delete item actions on the items of a backup. Returns the errors. Without actions nothing is read; a backup
+/// without a tarball has nothing to clean up.
 pub async fn run_actions(
     store: &Store,
     backup: &Value,
@@ -39,7 +39,7 @@ pub async fn run_actions(
     let key = layout::backup_contents(name);
     let file = scratch.join("contents.tar.gz");
     task.say(&key);
-    match Patience::default().run(task, || download(store, &key, &file)).await {
+    match RetryPolicy::default().run(task, || download(store, &key, &file)).await {
         Err(Error::Store(error)) if error.is_not_found() => return Ok(Vec::new()),
         answer => answer?,
     }
@@ -47,14 +47,14 @@ pub async fn run_actions(
     let reading = tokio::task::spawn_blocking(move || read(&file, &sender));
     let mut failures = Vec::new();
     while let Some(item) = items.recv().await {
-        act(&item, backup, actions, task, &mut failures).await;
+        run_item_actions(&item, backup, actions, task, &mut failures).await;
     }
     let read = reading.await.unwrap_or(Ok(()));
     read.map_err(|source| Error::Archive { name: key, source })?;
     Ok(failures)
 }
 
-async fn act(
+async fn run_item_actions(
     item: &Item,
     backup: &Value,
     actions: &Registry<dyn DeleteItemAction>,
@@ -65,12 +65,12 @@ async fn act(
     let labels = item.header.metadata.labels.as_ref().unwrap_or(&none);
     let object: Value = serde_json::from_slice(&item.json).unwrap_or_default();
     task.touch();
-    let wanted: Vec<_> = actions.applying(&item.group_resource, item.namespace.as_deref(), labels).collect();
-    for (name, action) in wanted {
-        let doing = format!("delete item action {name} on {} {}", item.group_resource, item.name);
-        task.say(&doing);
-        if let Err(why) = action.execute(&object, backup).await {
-            failures.push(format!("{doing}: {why}"));
+    let matching: Vec<_> = actions.for_item(&item.group_resource, item.namespace.as_deref(), labels).collect();
+    for (name, action) in matching {
+        let what = format!("delete item action {name} on {} {}", item.group_resource, item.name);
+        task.say(&what);
+        if let Err(error) = action.execute(&object, backup).await {
+            failures.push(format!("{what}: {error}"));
         }
     }
 }
@@ -92,33 +92,32 @@ fn read(file: &Path, items: &mpsc::Sender<Item>) -> Result<(), plimsoll_archive:
 }
 
 async fn download(store: &Store, key: &str, file: &PathBuf) -> Result<(), Error> {
-    let mut pieces = store.reader(key).await?;
+    let mut chunks = store.reader(key).await?;
     let mut out = tokio::fs::File::create(file).await.map_err(|e| Error::scratch(file, e))?;
-    while let Some(piece) = pieces.next().await {
-        out.write_all(&piece?).await.map_err(|e| Error::scratch(file, e))?;
+    while let Some(chunk) = chunks.next().await {
+        out.write_all(&chunk?).await.map_err(|e| Error::scratch(file, e))?;
     }
     out.flush().await.map_err(|e| Error::scratch(file, e))
 }
 
-/// Deletes everything below a folder, one object after another, `first` before all others. Doing it again goes on where it
-/// was interrupted.
+/// Deletes all objects below a folder, `first` before all others. A second call continues an interrupted deletion.
 pub async fn remove_folder(
     store: &Store,
     folder: &str,
     first: Option<&str>,
     task: &Task,
-    guard: &dyn Guard,
+    guard: &dyn LeadershipGuard,
 ) -> Result<(), Error> {
     let list = || async { Ok(store.list(folder).map_ok(|info| info.key).try_collect::<Vec<_>>().await?) };
-    let mut keys = Patience::default().run(task, list).await?;
+    let mut keys = RetryPolicy::default().run(task, list).await?;
     keys.sort_by_key(|key| (Some(key.as_str()) != first, key.clone()));
     let steps = task.meter(Unit::Steps);
     steps.set_total(Total::Final(keys.len() as u64));
     for key in keys {
-        guard.effect()?;
+        guard.check_effect()?;
         task.say(&key);
         kill::point("object.delete.before");
-        Patience::default().run(task, || async { Ok(store.delete(&key).await?) }).await?;
+        RetryPolicy::default().run(task, || async { Ok(store.delete(&key).await?) }).await?;
         kill::point("object.delete.after");
         steps.add(1);
     }
@@ -137,25 +136,25 @@ mod tests {
     use super::*;
     use crate::registry::{AppliesTo, Source};
 
-    struct Remembering(Mutex<Vec<String>>);
+    struct RecordingAction(Mutex<Vec<String>>);
 
-    impl DeleteItemAction for Remembering {
+    impl DeleteItemAction for RecordingAction {
         fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
             let name = item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let answer = if name == "stuck" { Err("it does not go".to_owned()) } else { Ok(()) };
+            let answer = if name == "stuck" { Err("still in use".to_owned()) } else { Ok(()) };
             self.0.lock().unwrap().push(name);
             Box::pin(async { answer })
         }
     }
 
-    struct Free;
+    struct NoGuard;
 
-    impl Guard for Free {
-        fn effect(&self) -> Result<(), Error> {
+    impl LeadershipGuard for NoGuard {
+        fn check_effect(&self) -> Result<(), Error> {
             Ok(())
         }
 
-        fn commit(&self) -> BoxFuture<'_, Result<(), Error>> {
+        fn check_commit(&self) -> BoxFuture<'_, Result<(), Error>> {
             Box::pin(async { Ok(()) })
         }
     }
@@ -172,10 +171,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn actions_see_the_items_they_ask_for_and_their_failures_are_named() {
+    async fn actions_run_on_matching_items_and_their_errors_are_returned() {
         let (store, scratch) = (Store::memory(), tempfile::tempdir().unwrap());
         store.put("backups/b/b.tar.gz", tarball()).await.unwrap();
-        let action = Arc::new(Remembering(Mutex::default()));
+        let action = Arc::new(RecordingAction(Mutex::default()));
         let mut actions: Registry<dyn DeleteItemAction> = Registry::default();
         let wanted = AppliesTo::resources(["volumesnapshots.snapshot.storage.k8s.io"]);
         let catalog = DiscoveredResources::new(Vec::<DiscoveredResource>::new());
@@ -185,7 +184,7 @@ mod tests {
         let failures = run_actions(&store, &backup, &actions, scratch.path(), &tree.root()).await.unwrap();
         assert_eq!(*action.0.lock().unwrap(), ["stuck"]);
         let expected =
-            "delete item action test/snapshots on volumesnapshots.snapshot.storage.k8s.io stuck: it does not go";
+            "delete item action test/snapshots on volumesnapshots.snapshot.storage.k8s.io stuck: still in use";
         assert_eq!(failures, [expected]);
         let absent = json!({ "metadata": { "name": "other" } });
         let none = run_actions(&store, &absent, &actions, scratch.path(), &tree.root()).await.unwrap();
@@ -193,13 +192,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_is_emptied_and_nothing_beside_it() {
+    async fn only_the_folder_is_deleted() {
         let store = Store::memory();
         for key in ["backups/b/velero-backup.json", "backups/b/b.tar.gz", "backups/bb/x", "restores/b/y"] {
             store.put(key, "x").await.unwrap();
         }
         let tree = Operation::new("delete-b", Clock::system());
-        remove_folder(&store, "backups/b/", None, &tree.root(), &Free).await.unwrap();
+        remove_folder(&store, "backups/b/", None, &tree.root(), &NoGuard).await.unwrap();
         let left: Vec<_> = store.list("").map_ok(|info| info.key).try_collect().await.unwrap();
         assert_eq!(left.len(), 2, "{left:?}");
     }

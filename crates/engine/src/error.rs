@@ -1,38 +1,38 @@
-//! What can stop an operation as a whole. What befalls a single item is an outcome, not an error.
+//! Errors that end an operation. The failure of a single item is an outcome, not an error.
 
 use plimsoll_api::client_error::client_error_text;
 use thiserror::Error;
 
-/// Why an operation could not go on.
+/// Why an operation failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The API server refused or did not answer.
+    /// A request to the API server failed.
     #[error("failed to {what}: {}", client_error_text(source))]
     Api {
         /// Verb and object, e.g. "list pods in namespace shop".
         what: String,
-        /// What the client saw.
+        /// The error of the client.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The API server's answer was not what its API promises.
-    #[error("failed to {what}: the answer is not valid: {detail}")]
-    Answer {
+    /// A response is not what the API promises.
+    #[error("failed to {what}: invalid response: {detail}")]
+    InvalidResponse {
         /// Verb and object.
         what: String,
-        /// What is wrong with it.
+        /// The defect.
         detail: String,
     },
-    /// Object storage refused or did not answer.
+    /// A request to object storage failed.
     #[error(transparent)]
     Store(#[from] plimsoll_store::StoreError),
-    /// The archive is broken, or hostile.
+    /// The archive is damaged or malicious.
     #[error("backup archive {name}: {source}")]
     Archive {
-        /// The archive's key in its location.
+        /// Key of the archive in its location.
         name: String,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
         source: plimsoll_archive::Error,
     },
@@ -41,81 +41,81 @@ pub enum Error {
     Scratch {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// Filters that cannot be applied.
+    /// Invalid filters.
     #[error("{0}")]
     Selection(String),
-    /// Somebody else's backup of this name is in the location.
+    /// The location has another backup of this name.
     #[error(
-        "backup {name} exists already in location {location}, with another uid ({found}): choose another name, or delete that one first"
+        "backup {name} already exists in location {location} with another uid ({found}); choose another name or delete that backup first"
     )]
-    Exists {
+    BackupExists {
         /// The backup.
         name: String,
         /// The location.
         location: String,
-        /// The other's uid.
+        /// The uid of the other backup.
         found: String,
     },
-    /// Files of an unfinished backup that we have not written.
+    /// Files of an unfinished backup that this cluster did not write.
     #[error(
-        "files of an unfinished backup {name} that is not ours lie in location {location}: another cluster may be writing it; choose another name, or remove them"
+        "location {location} has files of an unfinished backup {name} of another cluster; choose another name or remove the files"
     )]
-    Occupied {
+    UnfinishedBackupExists {
         /// The backup.
         name: String,
         /// The location.
         location: String,
     },
-    /// An admission webhook that the API server cannot reach.
+    /// The API server cannot call an admission webhook.
     #[error("failed to {what}: the API server cannot call admission webhook {webhook:?}: {detail}")]
     Webhook {
         /// Verb and object.
         what: String,
         /// The webhook.
         webhook: String,
-        /// What the API server said.
+        /// The message of the API server.
         detail: String,
     },
-    /// Volume data could not be moved, or its repository not be opened.
+    /// A transfer of volume data failed, or its repository could not be opened.
     #[error("{message}")]
     Volumes {
-        /// The mover's own word for it.
+        /// The reason of the mover.
         reason: &'static str,
-        /// What happened to which repository or volume.
+        /// The message, with the repository or volume.
         message: String,
-        /// Whether the same may succeed later.
+        /// Whether a retry may succeed.
         retryable: bool,
     },
     /// A plugin failed.
     #[error("{message}")]
     Plugin {
-        /// A stable word for what happened.
+        /// A stable reason.
         reason: &'static str,
-        /// In words, with the plugin's name.
+        /// The message, with the name of the plugin.
         message: String,
     },
-    /// Cancelled by its user.
+    /// Cancelled by the user.
     #[error("cancelled")]
     Cancelled,
-    /// This process no longer leads, so it may have no further effect.
-    #[error("this server no longer leads ({0}); whoever leads now goes on with it")]
+    /// This process lost leadership and must have no further effects.
+    #[error("lost leadership ({0}); the new leader resumes this operation")]
     Fenced(String),
-    /// The journal is gone or cannot be read.
-    #[error("the journal of {operation} is lost: {detail}")]
+    /// The journal is missing or cannot be read.
+    #[error("journal of {operation} is lost: {detail}")]
     JournalLost {
         /// The operation.
         operation: String,
-        /// What was found.
+        /// The details.
         detail: String,
     },
 }
 
 impl Error {
-    /// Wraps a client error with what was being done.
+    /// Wraps an error of the client. `what` is the verb and the object.
     pub fn api(what: impl Into<String>, source: kube::Error) -> Self {
         Self::Api { what: what.into(), source: Box::new(source) }
     }
@@ -125,17 +125,17 @@ impl Error {
         Self::Scratch { path: path.display().to_string(), source }
     }
 
-    /// A stable word for conditions, metrics and events.
+    /// A stable reason for conditions, metrics and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Api { .. } => "ApiRequestFailed",
-            Self::Answer { .. } => "ApiServerAnswerInvalid",
+            Self::InvalidResponse { .. } => "InvalidApiResponse",
             Self::Store(error) => error.reason(),
             Self::Archive { source, .. } => source.reason(),
             Self::Scratch { .. } => "ScratchFailed",
             Self::Selection(_) => "SelectionInvalid",
-            Self::Exists { .. } => "BackupExists",
-            Self::Occupied { .. } => "NameOccupied",
+            Self::BackupExists { .. } => "BackupExists",
+            Self::UnfinishedBackupExists { .. } => "UnfinishedBackupExists",
             Self::Webhook { .. } => "WebhookUnavailable",
             Self::Volumes { reason, .. } | Self::Plugin { reason, .. } => reason,
             Self::Cancelled => "Cancelled",
@@ -144,7 +144,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody's help.
+    /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Api { source, .. } => api_error_is_retryable(source),
@@ -154,7 +154,7 @@ impl Error {
         }
     }
 
-    /// What the API server answered, where it did.
+    /// The Status of the API server's response, if there was one.
     pub fn status(&self) -> Option<&kube::core::Status> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
@@ -165,7 +165,7 @@ impl Error {
         }
     }
 
-    /// The API server's status code, where it answered.
+    /// The status code of the API server's response, if there was one.
     pub fn code(&self) -> Option<u16> {
         self.status().map(|status| status.code)
     }

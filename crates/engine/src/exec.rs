@@ -1,4 +1,4 @@
-//! A command in a container of a running pod, with an end.
+//! Runs a command in a container of a pod, with a timeout.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What to run, and where.
+/// A command and the container to run it in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Command {
@@ -21,58 +21,58 @@ pub struct Command {
     pub container: String,
     /// The command and its arguments; no shell is involved.
     pub command: Vec<String>,
-    /// How long it may take.
+    /// Timeout.
     pub timeout: Duration,
 }
 
-/// What a command that ended well printed, cut to what a log should hold.
+/// Output of a command, truncated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Printed {
-    /// On its standard output.
+pub struct ExecOutput {
+    /// Standard output.
     pub stdout: String,
-    /// On its standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
-/// Why a command did not end well.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// It could not be started, or the connection broke.
-    #[error("the command could not be run in container {container} of pod {pod}: {detail}")]
+    #[error("failed to run the command in container {container} of pod {pod}: {detail}")]
     Unreachable {
         /// `namespace/name`.
         pod: String,
         /// The container.
         container: String,
-        /// What the API server or the node said.
+        /// The message of the API server or the node.
         detail: String,
     },
-    /// It ended with another exit code than 0.
-    #[error("the command in container {container} of pod {pod} failed: {detail}{}", told(printed))]
+    /// It ended with an exit code other than 0.
+    #[error("command in container {container} of pod {pod} failed: {detail}{}", output_suffix(output))]
     Failed {
         /// `namespace/name`.
         pod: String,
         /// The container.
         container: String,
-        /// The exit code, in words.
+        /// The message with the exit code.
         detail: String,
-        /// What it printed.
-        printed: Printed,
+        /// Its output.
+        output: ExecOutput,
     },
-    /// It took too long. It may still be running in the container.
-    #[error("the command in container {container} of pod {pod} did not end within {timeout:?}")]
+    /// It timed out, and may still run in the container.
+    #[error("command in container {container} of pod {pod} timed out after {timeout:?}")]
     TimedOut {
         /// `namespace/name`.
         pod: String,
         /// The container.
         container: String,
-        /// How long it had.
+        /// The timeout.
         timeout: Duration,
     },
 }
 
 impl ExecError {
-    /// A stable word for conditions, metrics and events.
+    /// A stable reason for conditions, metrics and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "ExecUnreachable",
@@ -81,25 +81,25 @@ impl ExecError {
         }
     }
 
-    /// A command may have had effects: running it again is never for us to decide.
+    /// Never: the command may have had effects.
     pub fn is_retryable(&self) -> bool {
         false
     }
 }
 
-fn told(printed: &Printed) -> String {
-    let text = if printed.stderr.trim().is_empty() { &printed.stdout } else { &printed.stderr };
+fn output_suffix(output: &ExecOutput) -> String {
+    let text = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
     if text.trim().is_empty() { String::new() } else { format!(": {}", text.trim()) }
 }
 
-/// So much of each stream is kept; the rest is read and dropped, so that the command can go on.
-const KEPT_BYTES: usize = 8 << 10;
+/// Bytes of each stream that are kept. The rest is read and dropped, so that the command does not block.
+const MAX_OUTPUT_BYTES: usize = 8 << 10;
 
-/// Runs a command and waits for its end.
+/// Runs a command and waits until it ends.
 ///
 /// # Cancel safety
-/// Dropping the future closes the connection; the command itself goes on in the container.
-pub async fn exec(client: &Client, command: &Command) -> Result<Printed, ExecError> {
+/// Dropping the future closes the connection; the command continues in the container.
+pub async fn exec(client: &Client, command: &Command) -> Result<ExecOutput, ExecError> {
     match tokio::time::timeout(command.timeout, attach_and_wait(client, command)).await {
         Ok(answer) => answer,
         Err(_) => Err(ExecError::TimedOut {
@@ -121,49 +121,49 @@ impl Command {
     }
 }
 
-async fn attach_and_wait(client: &Client, command: &Command) -> Result<Printed, ExecError> {
+async fn attach_and_wait(client: &Client, command: &Command) -> Result<ExecOutput, ExecError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &command.namespace);
     let streams = AttachParams::default().container(&command.container).stdin(false).stdout(true).stderr(true);
     let attached = pods.exec(&command.pod, command.command.clone(), &streams).await;
     let mut process = attached.map_err(|error| command.unreachable(&error))?;
-    let (printed, status) = read_to_end(&mut process).await;
+    let (output, status) = read_to_end(&mut process).await;
     let joined = process.join().await;
     match status {
-        Some(status) => judge(command, printed, &status),
-        None => Err(command.unreachable(&joined.err().map_or("it ended without a status".into(), |e| e.to_string()))),
+        Some(status) => check_status(command, output, &status),
+        None => Err(command.unreachable(&joined.err().map_or("no exit status received".into(), |e| e.to_string()))),
     }
 }
 
-async fn read_to_end(process: &mut AttachedProcess) -> (Printed, Option<Status>) {
+async fn read_to_end(process: &mut AttachedProcess) -> (ExecOutput, Option<Status>) {
     let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
-    let (stdout, stderr, status) = tokio::join!(keep(stdout), keep(stderr), async {
+    let (stdout, stderr, status) = tokio::join!(read_truncated(stdout), read_truncated(stderr), async {
         match status {
             Some(status) => status.await,
             None => None,
         }
     });
-    (Printed { stdout, stderr }, status)
+    (ExecOutput { stdout, stderr }, status)
 }
 
-async fn keep(stream: Option<impl AsyncRead + Unpin>) -> String {
+async fn read_truncated(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
-    let (mut kept, mut piece) = (Vec::new(), [0; 4096]);
-    while let Ok(read @ 1..) = stream.read(&mut piece).await {
-        let room = KEPT_BYTES.saturating_sub(kept.len());
-        kept.extend_from_slice(&piece[..read.min(room)]);
+    let (mut kept, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
+        let room = MAX_OUTPUT_BYTES.saturating_sub(kept.len());
+        kept.extend_from_slice(&chunk[..read.min(room)]);
     }
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-fn judge(command: &Command, printed: Printed, status: &Status) -> Result<Printed, ExecError> {
+fn check_status(command: &Command, output: ExecOutput, status: &Status) -> Result<ExecOutput, ExecError> {
     if status.status.as_deref() == Some("Success") {
-        return Ok(printed);
+        return Ok(output);
     }
-    let detail = status.message.clone().unwrap_or_else(|| "no reason is given".into());
+    let detail = status.message.clone().unwrap_or_else(|| "no message".into());
     let (pod, container) = (command.path(), command.container.clone());
     let ran = status.reason.as_deref() == Some("NonZeroExitCode");
     Err(if ran {
-        ExecError::Failed { pod, container, detail, printed }
+        ExecError::Failed { pod, container, detail, output }
     } else {
         ExecError::Unreachable { pod, container, detail }
     })
@@ -184,28 +184,28 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_tells_its_exit_code_and_what_it_printed() {
+    fn a_failed_command_reports_exit_code_and_output() {
         let status = Status {
             status: Some("Failure".into()),
             reason: Some("NonZeroExitCode".into()),
             message: Some("command terminated with non-zero exit code: exit status 3".into()),
             ..Status::default()
         };
-        let printed = Printed { stderr: "disk is busy\n".into(), ..Printed::default() };
+        let output = ExecOutput { stderr: "disk is busy\n".into(), ..ExecOutput::default() };
         assert_eq!(
-            judge(&command(), printed, &status).unwrap_err().to_string(),
-            "the command in container db of pod shop/db-0 failed: command terminated with non-zero exit code: exit status 3: disk is busy"
+            check_status(&command(), output, &status).unwrap_err().to_string(),
+            "command in container db of pod shop/db-0 failed: command terminated with non-zero exit code: exit status 3: disk is busy"
         );
     }
 
     #[test]
-    fn a_command_that_never_ran_is_not_called_failed() {
+    fn a_command_that_did_not_start_is_unreachable() {
         let status = Status {
             status: Some("Failure".into()),
             reason: Some("InternalError".into()),
             message: Some("executable file not found".into()),
             ..Status::default()
         };
-        assert_eq!(judge(&command(), Printed::default(), &status).unwrap_err().reason(), "ExecUnreachable");
+        assert_eq!(check_status(&command(), ExecOutput::default(), &status).unwrap_err().reason(), "ExecUnreachable");
     }
 }

@@ -3,35 +3,35 @@
 //! ```text
 //!  Selection ──▶ plan ──▶ run ──▶ outcome
 //!                 │        │        └ for each item: succeeded, skipped or failed, with a stable reason; spooled, never held
-//!                 │        └ meters (progress), a cancellation token, and ports to whoever journals and fences
-//!                 └ a value: small enough to show (`--dry-run`), to keep and to make again after a crash
+//!                 │        └ meters (progress), a cancellation token, and ports for the journal and the leadership check
+//!                 └ a value: small enough to show (`--dry-run`) and to keep, and computed again after a crash
 //! ```
 //!
-//! The engine knows nothing of controllers, leases or custom resources' status: it reports to [`plimsoll_progress`] and asks its
-//! [`ports`] before anything that cannot be repeated. It must never hold all items in memory, never write progress to the
-//! API server itself, and never print.
+//! The engine does not know controllers, leases or the status of custom resources. It reports to [`plimsoll_progress`] and
+//! calls its [`ports`] before every effect that cannot be repeated. It never holds all items in memory, never writes progress
+//! to the API server, and never prints.
 
-mod asked;
+mod action_call;
 pub mod backup;
 pub mod cluster;
 pub mod delete;
 mod error;
 pub mod exec;
-mod files;
-mod heard;
 pub mod hooks;
+pub mod item_filter;
+pub mod item_operations;
 pub mod kill;
 pub mod log;
-pub mod operations;
+mod operation_files;
 pub mod outcome;
-mod patience;
+mod plugin_log;
 pub mod ports;
 pub mod registry;
 pub mod restore;
-pub mod selection;
-mod waits;
+mod retry;
+mod store_waits;
 
 pub use error::Error;
-pub use heard::Heard;
-pub use patience::Patience;
-pub use waits::show_waits;
+pub use plugin_log::PluginLogSink;
+pub use retry::RetryPolicy;
+pub use store_waits::show_store_waits;

@@ -1,4 +1,4 @@
-//! The log of one operation: spooled in the scratch directory, compressed and uploaded at its end.
+//! The log of an operation: spooled in the scratch directory, compressed and uploaded when the operation ends.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -11,12 +11,12 @@ use jiff::Timestamp;
 
 use crate::Error;
 
-/// How grave a line is.
+/// Log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// For the record.
+    /// Information.
     Info,
-    /// Somebody should look at it; nothing is missing.
+    /// Nothing is missing, but it should be checked.
     Warning,
     /// Something is missing.
     Error,
@@ -32,23 +32,23 @@ impl Level {
     }
 }
 
-/// An operation's own log, in the line format of Velero's (`time=… level=… msg=…`), because people grep for it.
+/// The log of an operation, in the line format of Velero (`time=… level=… msg=…`).
 ///
-/// It is spooled as text, so that [`tail`] can show its end while it grows, and compressed once it is complete. A line that
-/// cannot be written is dropped: a full scratch disk is found, and reported, by the spool.
+/// It is spooled as text, so that [`tail`] can read it while it grows, and compressed once it is complete. A line that cannot
+/// be written is dropped: the spool detects and reports a full scratch disk.
 pub struct OperationLog {
     path: PathBuf,
     text: PathBuf,
     file: Mutex<File>,
 }
 
-/// The text, beside the compressed file that it becomes.
-const TEXT: &str = "log.txt";
+/// Name of the text file, beside the compressed file.
+const TEXT_FILE: &str = "log.txt";
 
 impl OperationLog {
-    /// Creates it at `path`, replacing what an earlier attempt left.
+    /// Creates the log at `path` and replaces that of an earlier attempt.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let text = path.with_file_name(TEXT);
+        let text = path.with_file_name(TEXT_FILE);
         let file = File::options().create(true).truncate(true).read(true).write(true).open(&text);
         let file = file.map_err(|e| Error::scratch(&text, e))?;
         Ok(Self { path: path.to_owned(), text, file: Mutex::new(file) })
@@ -62,12 +62,12 @@ impl OperationLog {
         }
     }
 
-    /// Writes one line for the record.
+    /// Writes one line of level info.
     pub fn info(&self, message: impl AsRef<str>) {
         self.line(Level::Info, message.as_ref());
     }
 
-    /// Compresses the file and says where it is.
+    /// Compresses the file and returns its path.
     pub fn finish(self) -> Result<PathBuf, Error> {
         let Self { path, text, file } = self;
         let mut file = file.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -87,19 +87,19 @@ fn compress(text: &mut File, path: &Path) -> std::io::Result<()> {
 /// The end of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// How many bytes of the log come before it.
+    /// Offset of the text in the log.
     pub offset: u64,
     /// Whole lines.
     pub text: String,
 }
 
-/// The end of the log that is being written in this scratch directory: whole lines, at most so many bytes.
-pub fn tail(scratch: &Path, most: u64) -> Option<Tail> {
-    let mut file = File::open(scratch.join(TEXT)).ok()?;
-    let start = file.metadata().ok()?.len().saturating_sub(most);
+/// The end of the log that is being written in a scratch directory: whole lines, at most `max_bytes`.
+pub fn tail(scratch: &Path, max_bytes: u64) -> Option<Tail> {
+    let mut file = File::open(scratch.join(TEXT_FILE)).ok()?;
+    let start = file.metadata().ok()?.len().saturating_sub(max_bytes);
     file.seek(SeekFrom::Start(start)).ok()?;
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes).ok()?;
+    file.take(max_bytes).read_to_end(&mut bytes).ok()?;
     let begin = if start == 0 { 0 } else { bytes.iter().position(|byte| *byte == b'\n')? + 1 };
     let end = bytes.iter().rposition(|byte| *byte == b'\n')? + 1;
     let text = String::from_utf8(bytes.get(begin..end)?.to_vec()).ok()?;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_is_whole_lines_and_says_where_in_the_log_they_are() {
+    fn the_tail_is_whole_lines_with_their_offset() {
         let scratch = tempfile::tempdir().unwrap();
         assert_eq!(tail(scratch.path(), 100), None);
         let log = OperationLog::create(&scratch.path().join("log.gz")).unwrap();

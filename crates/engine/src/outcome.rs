@@ -1,4 +1,4 @@
-//! What became of each item: spooled as it happens, never held.
+//! The outcome of each item: spooled, never held in memory.
 //!
 //! Only failures and warnings stay in memory, capped, with a count of the rest.
 
@@ -16,31 +16,31 @@ use serde::Serialize;
 use crate::Error;
 use crate::log::{Level, OperationLog};
 
-/// What became of one item.
+/// The outcome of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemOutcome {
-    /// It is in the archive.
+    /// Written to the archive.
     BackedUp,
-    /// It did not exist and does now.
+    /// Created.
     Created,
-    /// It existed and was changed.
+    /// Existed and was updated.
     Updated,
-    /// It was left alone on purpose.
+    /// Skipped on purpose.
     Skipped {
         /// Stable reason.
         reason: &'static str,
     },
-    /// It could not be done.
+    /// Failed.
     Failed {
         /// Stable reason.
         reason: String,
-        /// For people; names the cause.
+        /// Message with the cause.
         message: String,
     },
 }
 
 impl ItemOutcome {
-    fn word(&self) -> &'static str {
+    fn as_str(&self) -> &'static str {
         match self {
             Self::BackedUp => "backedUp",
             Self::Created => "created",
@@ -59,7 +59,7 @@ impl ItemOutcome {
     }
 }
 
-/// Which item.
+/// Reference to an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemRef {
     /// `apps/v1/Deployment`.
@@ -93,16 +93,16 @@ struct SpooledItem<'a> {
     message: Option<&'a str>,
 }
 
-/// At most so many messages of a level are kept; the rest is counted.
-const KEPT_MESSAGES: usize = 1000;
+/// Messages of a level that are kept; further ones are only counted.
+const MAX_MESSAGES: usize = 1000;
 
-/// Messages of one level: those that are kept, and how many there were.
+/// Messages of one level, and their count.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Messages {
-    /// As the results file has them.
+    /// As in the results file.
     #[serde(flatten)]
     pub kept: results::Messages,
-    /// How many there were.
+    /// Number of all messages.
     #[serde(skip)]
     pub count: u64,
 }
@@ -110,7 +110,7 @@ pub struct Messages {
 impl Messages {
     fn add(&mut self, scope: &Scope, text: String) {
         self.count += 1;
-        if self.count > KEPT_MESSAGES as u64 {
+        if self.count > MAX_MESSAGES as u64 {
             return;
         }
         match scope {
@@ -120,9 +120,9 @@ impl Messages {
         }
     }
 
-    /// With a last line that says how many are not shown.
-    fn closed(mut self) -> Self {
-        let kept = KEPT_MESSAGES as u64;
+    /// Adds a last line with the number of messages that were not kept.
+    fn with_overflow_note(mut self) -> Self {
+        let kept = MAX_MESSAGES as u64;
         if self.count > kept {
             self.kept.add_velero(format!("and {} more: see the outcome file", self.count - kept));
         }
@@ -130,7 +130,7 @@ impl Messages {
     }
 }
 
-/// What a message is about.
+/// Scope of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The operation itself.
@@ -147,7 +147,7 @@ impl Scope {
         item.namespace.clone().map_or(Self::Cluster, Self::Namespace)
     }
 
-    /// The scope of what is in a namespace; without one, of what belongs to the whole cluster.
+    /// The scope of a namespace; the cluster if it is empty.
     pub fn within(namespace: &str) -> Self {
         if namespace.is_empty() { Self::Cluster } else { Self::Namespace(namespace.to_owned()) }
     }
@@ -158,16 +158,16 @@ impl Scope {
 pub struct Results {
     /// Something is missing.
     pub errors: Messages,
-    /// Nothing is missing; somebody should look.
+    /// Nothing is missing, but it should be checked.
     pub warnings: Messages,
-    /// How many items were skipped or failed, by outcome and reason.
+    /// Number of skipped and failed items, by outcome and reason.
     #[serde(skip)]
     pub reasons: BTreeMap<(&'static str, String), u64>,
 }
 
-/// The files an operation leaves behind, and what it counted.
+/// The files of an operation, and its errors and warnings.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedFiles {
     /// gzip JSON: one object for each item.
     pub outcome: PathBuf,
     /// gzip JSON: names by kind.
@@ -178,7 +178,7 @@ pub struct Recorded {
     pub results: Results,
 }
 
-/// Takes down what happens.
+/// Records the outcomes, messages and log of an operation.
 pub struct Recorder {
     log: OperationLog,
     inner: Mutex<Inner>,
@@ -194,7 +194,7 @@ struct Inner {
 }
 
 impl Recorder {
-    /// Spools into `directory`, which must exist and be this operation's own.
+    /// Spools into `directory`, which must exist and belong to this operation.
     pub fn create(directory: &Path) -> Result<Self, Error> {
         let path = directory.join("outcome.json.gz");
         let file = File::create(&path).map_err(|e| Error::scratch(&path, e))?;
@@ -223,7 +223,7 @@ impl Recorder {
         }
         self.with(|inner| {
             if let Some(reason) = outcome.reason() {
-                *inner.results.reasons.entry((outcome.word(), reason.to_owned())).or_default() += 1;
+                *inner.results.reasons.entry((outcome.as_str(), reason.to_owned())).or_default() += 1;
             }
             if let Err(error) = inner.item(item, outcome) {
                 inner.broken.get_or_insert(error);
@@ -251,7 +251,7 @@ impl Recorder {
         self.with(|inner| inner.results.errors.add(scope, text));
     }
 
-    /// Nothing is missing, but somebody should look.
+    /// Records a warning: nothing is missing, but it should be checked.
     pub fn warn(&self, scope: &Scope, text: impl Into<String>) {
         let text = text.into();
         self.log.line(Level::Warning, &text);
@@ -268,7 +268,7 @@ impl Recorder {
     }
 
     /// Ends the files. An error here means that the scratch disk failed somewhere on the way.
-    pub fn finish(self) -> Result<Recorded, Error> {
+    pub fn finish(self) -> Result<RecordedFiles, Error> {
         let inner = self.inner.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         inner.finish(self.log)
     }
@@ -289,7 +289,7 @@ impl Inner {
             kind: &item.kind,
             namespace: item.namespace.as_deref(),
             name: &item.name,
-            outcome: outcome.word(),
+            outcome: outcome.as_str(),
             reason: outcome.reason(),
             message,
         };
@@ -302,7 +302,7 @@ impl Inner {
     fn name(&mut self, item: &ItemRef, outcome: &ItemOutcome) -> Result<(), Error> {
         let line = match outcome {
             ItemOutcome::BackedUp => item.path(),
-            other => format!("{}({})", item.path(), other.word()),
+            other => format!("{}({})", item.path(), other.as_str()),
         };
         let count = self.names.len();
         let path = self.directory.join(format!("names-{count}"));
@@ -316,7 +316,7 @@ impl Inner {
         writeln!(file, "{line}").map_err(|e| Error::scratch(&path, e))
     }
 
-    fn finish(mut self, log: OperationLog) -> Result<Recorded, Error> {
+    fn finish(mut self, log: OperationLog) -> Result<RecordedFiles, Error> {
         if let Some(error) = self.broken.take() {
             return Err(error);
         }
@@ -327,12 +327,12 @@ impl Inner {
         let resource_list = self.directory.join("resource-list.json.gz");
         write_resource_list(&resource_list, self.names).map_err(|e| Error::scratch(&resource_list, e))?;
         let Results { errors, warnings, reasons } = self.results;
-        let results = Results { errors: errors.closed(), warnings: warnings.closed(), reasons };
-        Ok(Recorded { outcome, resource_list, log: log.finish()?, results })
+        let results = Results { errors: errors.with_overflow_note(), warnings: warnings.with_overflow_note(), reasons };
+        Ok(RecordedFiles { outcome, resource_list, log: log.finish()?, results })
     }
 }
 
-/// One kind at a time in memory, its names sorted, as Velero writes them.
+/// Holds one kind at a time in memory. Names are sorted, as Velero does.
 fn write_resource_list(path: &Path, names: BTreeMap<String, BufWriter<File>>) -> std::io::Result<()> {
     let mut list = GzEncoder::new(BufWriter::new(File::create(path)?), Compression::fast());
     list.write_all(b"{")?;
@@ -373,30 +373,30 @@ mod tests {
     }
 
     #[test]
-    fn every_item_stands_in_the_outcome_and_in_the_sorted_list() {
+    fn every_item_is_in_the_outcome_and_in_the_sorted_list() {
         let scratch = tempfile::tempdir().unwrap();
         let recorder = Recorder::create(scratch.path()).unwrap();
         recorder.item(&item(Some("b"), "z"), &ItemOutcome::Created);
-        recorder.item(&item(Some("a"), "y"), &ItemOutcome::Skipped { reason: "AlreadyThere" });
-        let failed = ItemOutcome::Failed { reason: "Refused".into(), message: "webhook says no".into() };
+        recorder.item(&item(Some("a"), "y"), &ItemOutcome::Skipped { reason: "AlreadyExists" });
+        let failed = ItemOutcome::Failed { reason: "Rejected".into(), message: "denied by webhook".into() };
         recorder.item(&item(None, "x"), &failed);
         let recorded = recorder.finish().unwrap();
         assert_eq!(
             unzip(&recorded.resource_list),
             json!({"v1/ConfigMap": ["a/y(skipped)", "b/z(created)", "x(failed)"]})
         );
-        assert_eq!(unzip(&recorded.outcome)[2]["message"], "webhook says no");
+        assert_eq!(unzip(&recorded.outcome)[2]["message"], "denied by webhook");
         let reasons: Vec<_> =
             recorded.results.reasons.iter().map(|((what, why), n)| (*what, why.as_str(), *n)).collect();
-        assert_eq!(reasons, [("failed", "Refused", 1), ("skipped", "AlreadyThere", 1)]);
+        assert_eq!(reasons, [("failed", "Rejected", 1), ("skipped", "AlreadyExists", 1)]);
         assert_eq!(
             serde_json::to_value(&recorded.results).unwrap(),
-            json!({"errors": {"cluster": ["v1/ConfigMap x: webhook says no"]}, "warnings": {}})
+            json!({"errors": {"cluster": ["v1/ConfigMap x: denied by webhook"]}, "warnings": {}})
         );
     }
 
     #[test]
-    fn an_operation_without_items_leaves_valid_files() {
+    fn files_are_valid_without_items() {
         let scratch = tempfile::tempdir().unwrap();
         let recorded = Recorder::create(scratch.path()).unwrap().finish().unwrap();
         assert_eq!(unzip(&recorded.outcome), json!([]));
@@ -404,14 +404,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_beyond_the_cap_are_counted_not_kept() {
+    fn messages_beyond_the_limit_are_only_counted() {
         let scratch = tempfile::tempdir().unwrap();
         let recorder = Recorder::create(scratch.path()).unwrap();
-        for n in 0..KEPT_MESSAGES + 5 {
+        for n in 0..MAX_MESSAGES + 5 {
             recorder.warn(&Scope::Operation, format!("warning {n}"));
         }
         let warnings = recorder.finish().unwrap().results.warnings;
-        assert_eq!((warnings.count, warnings.kept.velero.len()), (KEPT_MESSAGES as u64 + 5, KEPT_MESSAGES + 1));
+        assert_eq!((warnings.count, warnings.kept.velero.len()), (MAX_MESSAGES as u64 + 5, MAX_MESSAGES + 1));
         assert_eq!(warnings.kept.velero.last().unwrap(), "and 5 more: see the outcome file");
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine needs of whoever runs it: durable intents, and leave to act.
+//! Interfaces that the caller of the engine implements: journal, leadership check, volume data.
 
 use std::any::Any;
 use std::fmt;
@@ -12,67 +12,67 @@ use serde_json::Value;
 use crate::Error;
 use crate::exec::Command;
 
-/// Keeps a task informed about a process until it is dropped.
-pub type Attention = Box<dyn Any + Send>;
+/// Reports the health of a process on a task until it is dropped.
+pub type ObservationGuard = Box<dyn Any + Send>;
 
-/// Whoever answers from a process of its own.
-pub trait Supervised: Send + Sync {
-    /// Shows on a task how the process is: silence alone is no stall, a failed health check is one.
-    fn observe(&self, task: &Task) -> Attention;
+/// A plugin process under supervision.
+pub trait SupervisedProcess: Send + Sync {
+    /// Shows the health of the process on a task. A missing response alone is no stall; a failed health check is.
+    fn observe(&self, task: &Task) -> ObservationGuard;
 }
 
-/// Something that cannot be repeated or must be undone.
+/// An effect that cannot be repeated or must be undone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 #[non_exhaustive]
 pub enum Effect {
-    /// The first write into the location: what lies there afterwards without a commit is ours to remove.
+    /// The first write into the location. Files without a commit may be removed after it.
     Begin {
-        /// Where it writes, e.g. `backups/x/`.
+        /// The prefix of the keys, e.g. `backups/x/`.
         prefix: String,
     },
-    /// The write that makes the operation's result visible to others.
+    /// The write that makes the result of the operation visible.
     Commit {
         /// The object that is written last.
         key: String,
     },
-    /// Commands in a pod that come in pairs: what is opened must be closed.
+    /// Pre-hooks of a pod; its post-hooks must run.
     Hooks {
         /// `namespace/name`.
         pod: String,
         /// Its uid.
         uid: String,
-        /// What closes the pair.
+        /// The post-hooks.
         post: Vec<Command>,
     },
     /// A phase of an action; its result is what it returned.
     Phase {
-        /// The action's place in its set.
+        /// Index of the action in its ActionSet.
         action: usize,
         /// The phase.
         phase: String,
     },
-    /// Something that a phase has to know when it is taken up again; of an empty phase, something of the whole action.
+    /// A value that a phase needs when it is resumed; with an empty phase, a value of the whole action.
     Note {
-        /// The action's place in its set.
+        /// Index of the action in its ActionSet.
         action: usize,
         /// The phase.
         phase: String,
-        /// What it is.
+        /// Key.
         key: String,
-        /// What it says.
+        /// Value.
         value: String,
     },
-    /// Work that an item action began and that goes on in the background.
+    /// An item operation.
     Operation {
         /// The action.
         action: String,
-        /// The action's own name for it.
+        /// The ID that the action chose.
         id: String,
-        /// The item it began with.
+        /// The item.
         item: String,
     },
-    /// A snapshot that a volume-snapshotter plugin is asked for; its result says whether it was taken, and its name.
+    /// A snapshot by a volume snapshotter; the result is its ID or the error.
     Snapshot {
         /// The VolumeSnapshotLocation.
         location: String,
@@ -84,10 +84,10 @@ pub enum Effect {
         volume_type: String,
         /// The availability zone.
         zone: String,
-        /// Provisioned operations a second.
+        /// Provisioned IOPS.
         iops: Option<i64>,
     },
-    /// A volume that a plugin is asked to make from a snapshot; its result says whether it was made, and its name.
+    /// A volume that a volume snapshotter creates from a snapshot; the result is its ID or the error.
     Volume {
         /// The VolumeSnapshotLocation.
         location: String,
@@ -116,88 +116,88 @@ impl fmt::Display for Effect {
 /// The journal: effects, never items.
 ///
 /// # Guarantees
-/// When [`Journal::intend`] returns, the intent is durable and survives this process. When [`Journal::settle`] returns, so
+/// When [`Journal::record_intent`] returns, the intent is durable and survives this process. When [`Journal::record_result`] returns, so
 /// does the result. Both may be called at the same time; commits are grouped.
 pub trait Journal: Send + Sync {
     /// Makes an intent durable, before its effect.
-    fn intend(&self, effect: Effect) -> BoxFuture<'_, Result<IntentId, Error>>;
+    fn record_intent(&self, effect: Effect) -> BoxFuture<'_, Result<IntentId, Error>>;
     /// Makes the result of an effect durable, before anything relies on it.
-    fn settle(&self, intent: IntentId, result: String) -> BoxFuture<'_, Result<(), Error>>;
+    fn record_result(&self, intent: IntentId, result: String) -> BoxFuture<'_, Result<(), Error>>;
 }
 
 /// Names an intent within its journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IntentId(pub u64);
 
-/// Leave to act: held by whoever leads.
-pub trait Guard: Send + Sync {
-    /// Asked before every effect. Cheap; an error means that this process must stop.
-    fn effect(&self) -> Result<(), Error>;
-    /// Asked before a commit. Proves, against the API server, that nobody has taken over.
-    fn commit(&self) -> BoxFuture<'_, Result<(), Error>>;
+/// Checks that this process is still the leader.
+pub trait LeadershipGuard: Send + Sync {
+    /// Called before every effect. Cheap; on an error the process must stop.
+    fn check_effect(&self) -> Result<(), Error>;
+    /// Called before a commit. Verifies with the API server that there is no other leader.
+    fn check_commit(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
-/// What became of the volumes of a backup.
+/// Results of the volumes of a backup.
 #[derive(Clone, Debug, Default)]
-pub struct VolumeResults {
-    /// The PodVolumeBackups, as they lie in the cluster.
+pub struct VolumeBackupResults {
+    /// The PodVolumeBackups of the cluster.
     pub pod_volume_backups: Vec<Value>,
-    /// The snapshots that plugins were asked for.
+    /// The snapshots of volume snapshotters.
     pub snapshots: Vec<VolumeSnapshot>,
-    /// The VolumePluginBackups, as they lie in the cluster.
+    /// The VolumePluginBackups of the cluster.
     pub volume_plugin_backups: Vec<Value>,
-    /// How each volume was backed up, or why not.
+    /// Method and result for each volume.
     pub infos: Vec<BackupVolumeInfo>,
-    /// What went wrong, with the namespace it is about.
+    /// Errors, each with its namespace.
     pub errors: Vec<(String, String)>,
-    /// What somebody should know.
+    /// Warnings, each with its namespace.
     pub warnings: Vec<(String, String)>,
 }
 
-/// Backs up what volumes hold: those of pods, and those that are a part of the backup themselves.
-pub trait Volumes: Send + Sync {
+/// Backs up the data of pod volumes and of PersistentVolumes.
+pub trait VolumeBackupper: Send + Sync {
     /// Whether a pod has volumes to back up.
-    fn wants(&self, pod: &Value) -> bool;
-    /// Begins to back them up; called between the pod's pre-hooks and post-hooks. Returns when the pod no longer needs to
-    /// stand still: at once, unless it is one that does. What goes wrong with a volume is a part of the results.
-    fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>>;
-    /// No pod comes any more whose volumes must be dealt with while it stands still.
-    fn pods_are_read(&self) {}
-    /// A PersistentVolume is a part of the backup. Never blocks: its data is backed up at the latest in [`Volumes::finish`].
-    fn persistent(&self, volume: &Value) {
+    fn has_volumes(&self, pod: &Value) -> bool;
+    /// Starts the backup of the volumes of a pod, between its pre-hooks and post-hooks. If `frozen`, returns when the
+    /// post-hooks may run, otherwise at once. Errors of volumes are part of the results.
+    fn back_up<'a>(&'a self, pod: &'a Value, frozen: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>>;
+    /// Called after the last pod.
+    fn all_pods_read(&self) {}
+    /// Adds a PersistentVolume of the backup. Never blocks: its data is backed up at the latest in [`VolumeBackupper::finish`].
+    fn add_persistent_volume(&self, volume: &Value) {
         let _ = volume;
     }
-    /// Backs up what no pod has brought, and waits until all of them have ended.
-    fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>>;
+    /// Backs up the remaining volumes, and waits until all have ended.
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeBackupResults, Error>>;
 }
 
-/// What became of the volumes of a restore.
+/// Results of the volumes of a restore.
 #[derive(Clone, Debug, Default)]
-pub struct RestoredVolumes {
-    /// How each volume was restored, or not.
+pub struct VolumeRestoreResults {
+    /// Method and result for each volume.
     pub infos: Vec<RestoreVolumeInfo>,
-    /// What went wrong, with the namespace it is about.
+    /// Errors, each with its namespace.
     pub errors: Vec<(String, String)>,
-    /// What is as asked for, but not as somebody might think.
+    /// Warnings, each with its namespace.
     pub warnings: Vec<(String, String)>,
 }
 
-/// Restores what the volumes of pods held.
-pub trait VolumeData: Send + Sync {
-    /// A pod of this restore is there, and may wait for its data. Never blocks; asked again about the same pod it does nothing.
-    fn begin(&self, pod: &Value);
-    /// Waits until all data is there.
-    fn finish(&self) -> BoxFuture<'_, Result<RestoredVolumes, Error>>;
+/// Restores the data of pod volumes.
+pub trait VolumeRestorer: Send + Sync {
+    /// Starts to restore the volumes of a pod that was created. Never blocks; a second call for the same pod does nothing.
+    fn start_pod(&self, pod: &Value);
+    /// Waits until all data is restored.
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeRestoreResults, Error>>;
 }
 
-/// Makes volumes from the snapshots of plugins.
-pub trait SnapshotVolumes: Send + Sync {
-    /// Makes the volume that a PersistentVolume of the backup stands for, as it will be called from now on. Returns the
-    /// PersistentVolume that stands for the new one. An inner error is that volume's own.
-    fn make<'a>(
+/// Creates volumes from the snapshots of volume snapshotters.
+pub trait SnapshotRestorer: Send + Sync {
+    /// Creates the volume of a PersistentVolume of the backup. `name` is the name of the new PersistentVolume, which is
+    /// returned. An inner error concerns this volume only.
+    fn create_volume<'a>(
         &'a self,
         volume: &'a Value,
-        called: &'a str,
+        name: &'a str,
         task: &'a Task,
     ) -> BoxFuture<'a, Result<Result<Value, String>, Error>>;
 }

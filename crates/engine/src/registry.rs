@@ -1,7 +1,7 @@
 //! Item actions in the order in which they run: built-ins first, then plugins.
 //!
-//! One registry for each kind of action, native and plugin alike. Built-ins come in the order of the interface they were
-//! written for and then by name, plugins by the path of their binary and then by name: the order users know.
+//! One registry for each kind of action, built-in and plugin. As in Velero, built-in actions are ordered by the version of
+//! their interface and then by name, plugins by the path of their binary and then by name.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,39 +12,39 @@ use plimsoll_select::resources::ResourceMapper;
 
 use crate::Error;
 
-/// Where an action comes from; the order of the variants is the order in which actions run.
+/// Source of an action. The order of the variants is the order in which actions run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// Part of this program, written for this version of the interface.
+    /// Built-in, for this version of the interface.
     BuiltIn(u8),
-    /// A plugin's binary.
+    /// The binary of a plugin.
     Plugin(PathBuf),
 }
 
-/// What an action asks to see; empty lists and no selector mean everything.
+/// The items that an action applies to. Empty lists and no selector mean all.
 #[derive(Clone, Debug, Default)]
 pub struct AppliesTo {
-    /// Namespaces, with globs.
+    /// Included namespaces, with globs.
     pub included_namespaces: Vec<String>,
-    /// Namespaces it does not want.
+    /// Excluded namespaces.
     pub excluded_namespaces: Vec<String>,
-    /// Resources, by any name the cluster knows them by.
+    /// Included resources, by any name that discovery reports.
     pub included_resources: Vec<String>,
-    /// Resources it does not want.
+    /// Excluded resources.
     pub excluded_resources: Vec<String>,
-    /// Labels, as in a query.
+    /// Label selector in its string form.
     pub selector: String,
 }
 
 impl AppliesTo {
-    /// Every object of these resources.
+    /// All objects of these resources.
     pub fn resources<const N: usize>(names: [&str; N]) -> Self {
         Self { included_resources: names.map(str::to_owned).to_vec(), ..Self::default() }
     }
 
-    /// Those with these labels.
+    /// Restricts it to objects with these labels.
     #[must_use]
-    pub fn labelled(mut self, selector: &str) -> Self {
+    pub fn with_labels(mut self, selector: &str) -> Self {
         selector.clone_into(&mut self.selector);
         self
     }
@@ -71,8 +71,7 @@ impl<A: ?Sized> Default for Registry<A> {
 }
 
 impl<A: ?Sized> Registry<A> {
-    /// Adds an action at its place. `lookup` knows the names of the cluster's resources. A second action of the same name is
-    /// refused: nobody could tell which of them runs.
+    /// Adds an action in order. `mapper` resolves the names of resources. A second action of the same name is an error.
     pub fn register(
         &mut self,
         source: Source,
@@ -82,27 +81,27 @@ impl<A: ?Sized> Registry<A> {
         action: Arc<A>,
     ) -> Result<(), Error> {
         if self.entries.iter().any(|entry| entry.name == name) {
-            return Err(Error::Selection(format!("two item actions are called {name}")));
+            return Err(Error::Selection(format!("duplicate item action {name}")));
         }
-        let refused = |error: plimsoll_select::Error| Error::Selection(format!("item action {name}: {error}"));
+        let invalid = |error: plimsoll_select::Error| Error::Selection(format!("item action {name}: {error}"));
         let resolve = |names: &[String]| -> Vec<String> {
             names.iter().map(|n| mapper.resolve(n).map_or_else(|| n.clone(), |found| found.group_resource)).collect()
         };
         let entry = Entry {
             namespaces: IncludesExcludes::new(&applies_to.included_namespaces, &applies_to.excluded_namespaces)
-                .map_err(refused)?,
+                .map_err(invalid)?,
             resources: IncludesExcludes::new(
                 &resolve(&applies_to.included_resources),
                 &resolve(&applies_to.excluded_resources),
             )
-            .map_err(refused)?,
-            selector: Selector::parse(&applies_to.selector).map_err(refused)?,
+            .map_err(invalid)?,
+            selector: Selector::parse(&applies_to.selector).map_err(invalid)?,
             source,
             name: name.to_owned(),
             action,
         };
-        let place = self.entries.partition_point(|other| (&other.source, &other.name) < (&entry.source, &entry.name));
-        self.entries.insert(place, entry);
+        let index = self.entries.partition_point(|other| (&other.source, &other.name) < (&entry.source, &entry.name));
+        self.entries.insert(index, entry);
         Ok(())
     }
 
@@ -116,17 +115,17 @@ impl<A: ?Sized> Registry<A> {
         self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.action)
     }
 
-    /// Whether any action may want objects of a resource. Those that none wants pass untouched, as bytes.
-    pub fn touches(&self, group_resource: &str) -> bool {
+    /// Whether any action applies to a resource. Objects of other resources are copied unparsed.
+    pub fn applies_to_resource(&self, group_resource: &str) -> bool {
         self.entries.iter().any(|entry| entry.resources.includes(group_resource))
     }
 
-    /// The actions that may want objects of a resource, whatever their namespace and labels.
-    pub fn wanting(&self, group_resource: &str) -> impl Iterator<Item = &Arc<A>> {
+    /// The actions that apply to a resource, regardless of namespace and labels.
+    pub fn for_resource(&self, group_resource: &str) -> impl Iterator<Item = &Arc<A>> {
         self.entries.iter().filter(move |entry| entry.resources.includes(group_resource)).map(|entry| &entry.action)
     }
 
-    /// Whether there are none.
+    /// Whether there are no actions.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -136,8 +135,8 @@ impl<A: ?Sized> Registry<A> {
         self.entries.iter().map(|entry| &entry.action)
     }
 
-    /// The actions that want an object, in order, each with its name.
-    pub fn applying<'a>(
+    /// The actions that apply to an item, in order, each with its name.
+    pub fn for_item<'a>(
         &'a self,
         group_resource: &'a str,
         namespace: Option<&'a str>,
@@ -145,13 +144,13 @@ impl<A: ?Sized> Registry<A> {
     ) -> impl Iterator<Item = (&'a str, &'a Arc<A>)> {
         self.entries
             .iter()
-            .filter(move |entry| entry.wants(group_resource, namespace, labels))
+            .filter(move |entry| entry.matches(group_resource, namespace, labels))
             .map(|entry| (entry.name.as_str(), &entry.action))
     }
 }
 
 impl<A: ?Sized> Entry<A> {
-    fn wants(&self, group_resource: &str, namespace: Option<&str>, labels: &(dyn Labels + Sync)) -> bool {
+    fn matches(&self, group_resource: &str, namespace: Option<&str>, labels: &(dyn Labels + Sync)) -> bool {
         let in_namespace = match namespace {
             Some(namespace) => self.namespaces.includes(namespace),
             None => self.namespaces.includes_everything(),
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn built_ins_come_first_by_version_and_name_and_plugins_by_binary_and_name() {
+    fn built_ins_are_ordered_before_plugins() {
         let any = AppliesTo::default;
         let registry = registry(&[
             (Source::Plugin("/plugins/b".into()), "a.io/z", any()),
@@ -200,29 +199,29 @@ mod tests {
     }
 
     #[test]
-    fn an_action_sees_what_it_asked_for() {
-        let registry = registry(&[(Source::BuiltIn(1), "x", AppliesTo::resources(["po"]).labelled("app=shop"))]);
+    fn actions_are_matched_by_resource_and_labels() {
+        let registry = registry(&[(Source::BuiltIn(1), "x", AppliesTo::resources(["po"]).with_labels("app=shop"))]);
         let shop = BTreeMap::from([("app".to_owned(), "shop".to_owned())]);
         let none = BTreeMap::new();
-        assert!(registry.touches("pods") && !registry.touches("secrets"));
-        assert_eq!(registry.applying("pods", Some("ns"), &shop).count(), 1);
-        assert_eq!(registry.applying("pods", Some("ns"), &none).count(), 0);
+        assert!(registry.applies_to_resource("pods") && !registry.applies_to_resource("secrets"));
+        assert_eq!(registry.for_item("pods", Some("ns"), &shop).count(), 1);
+        assert_eq!(registry.for_item("pods", Some("ns"), &none).count(), 0);
     }
 
     #[test]
-    fn an_action_for_some_namespaces_sees_nothing_without_one() {
+    fn an_action_with_namespaces_does_not_match_cluster_scoped_items() {
         let applies = AppliesTo { included_namespaces: vec!["shop-*".into()], ..AppliesTo::default() };
         let registry = registry(&[(Source::BuiltIn(1), "x", applies)]);
         let none = BTreeMap::new();
-        assert_eq!(registry.applying("pods", Some("shop-a"), &none).count(), 1);
-        assert_eq!(registry.applying("pods", Some("other"), &none).count(), 0);
-        assert_eq!(registry.applying("nodes", None, &none).count(), 0);
+        assert_eq!(registry.for_item("pods", Some("shop-a"), &none).count(), 1);
+        assert_eq!(registry.for_item("pods", Some("other"), &none).count(), 0);
+        assert_eq!(registry.for_item("nodes", None, &none).count(), 0);
     }
 
     #[test]
-    fn two_actions_of_one_name_are_refused() {
+    fn duplicate_names_are_errors() {
         let mut registry = registry(&[(Source::BuiltIn(1), "x", AppliesTo::default())]);
-        let again = registry.register(Source::BuiltIn(2), "x", &AppliesTo::default(), &catalog(), Arc::from(""));
-        assert_eq!(again.unwrap_err().to_string(), "two item actions are called x");
+        let duplicate = registry.register(Source::BuiltIn(2), "x", &AppliesTo::default(), &catalog(), Arc::from(""));
+        assert_eq!(duplicate.unwrap_err().to_string(), "duplicate item action x");
     }
 }

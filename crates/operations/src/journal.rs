@@ -286,7 +286,7 @@ impl ConfigMapJournal {
 }
 
 impl Journal for ConfigMapJournal {
-    fn intend(&self, effect: Effect) -> BoxFuture<'_, Result<IntentId, Error>> {
+    fn record_intent(&self, effect: Effect) -> BoxFuture<'_, Result<IntentId, Error>> {
         Box::pin(async move {
             let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             kill::point("journal.intent.before");
@@ -296,7 +296,7 @@ impl Journal for ConfigMapJournal {
         })
     }
 
-    fn settle(&self, intent: IntentId, result: String) -> BoxFuture<'_, Result<(), Error>> {
+    fn record_result(&self, intent: IntentId, result: String) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             kill::point("journal.result.before");
             self.append(Line::Settled { id: intent.0, result }).await?;

@@ -14,7 +14,7 @@ use plimsoll_api::plimsoll::v1alpha1::{
 };
 use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::log::Tail;
-use plimsoll_engine::ports::Guard;
+use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, kill};
 use plimsoll_progress::{Clock, Limits, Snapshot, truncate};
 use serde_json::json;
@@ -365,15 +365,15 @@ impl OperationRecord {
 }
 
 fn invalid(name: &str, error: &serde_json::Error) -> Error {
-    Error::Answer { what: format!("write operation {name}"), detail: error.to_string() }
+    Error::InvalidResponse { what: format!("write operation {name}"), detail: error.to_string() }
 }
 
-impl Guard for OperationRecord {
-    fn effect(&self) -> Result<(), Error> {
+impl LeadershipGuard for OperationRecord {
+    fn check_effect(&self) -> Result<(), Error> {
         self.holder.fence.check()
     }
 
-    fn commit(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn check_commit(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             kill::point("fence.commit.before");
             let began = Instant::now();

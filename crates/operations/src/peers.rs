@@ -9,7 +9,7 @@ use plimsoll_api::labels;
 use plimsoll_engine::Error;
 use tracing::{info, warn};
 
-/// How often peers are looked for.
+/// How often peers are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Labels by which their installers mark the servers. Ours has the first too: by it the `velero` command line finds a server.
 const SERVER_LABELS: [(&str, &str, &str); 3] = [

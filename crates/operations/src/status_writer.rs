@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_engine::ports::Guard;
+use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{kill, log};
 use plimsoll_progress::{Observer, Snapshot, Stall, State};
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ async fn run(settings: StatusWriterSettings, stop: CancellationToken) {
             () = permit => {}
             () = stop.cancelled() => return last.record_recovery(&settings).await,
         }
-        if settings.record.effect().is_err() {
+        if settings.record.check_effect().is_err() {
             return;
         }
         let snapshot = settings.tree.snapshot();
@@ -104,13 +104,13 @@ struct LastWritten {
     shown: Value,
     signature: Option<(State, Option<String>)>,
     conditions: Vec<Condition>,
-    verdict: Option<Verdict>,
+    verdict: Option<SignificantState>,
     operation: Option<Instant>,
 }
 
-/// What makes the Operation worth writing before its time.
+/// State whose change is written to the Operation at once.
 #[derive(PartialEq)]
-struct Verdict {
+struct SignificantState {
     state: State,
     stalled: Option<String>,
     task: Option<String>,
@@ -144,7 +144,7 @@ impl LastWritten {
     }
 
     async fn write_operation(&mut self, settings: &StatusWriterSettings, snapshot: &Snapshot) {
-        let verdict = Verdict {
+        let verdict = SignificantState {
             state: snapshot.state(),
             stalled: snapshot.stall.as_ref().map(|stall| stall.task.to_string()),
             task: snapshot.current().map(|node| node.path.to_string()),

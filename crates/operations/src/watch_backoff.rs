@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+const INITIAL_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(4);
 
-/// Pauses that double up to `LONGEST_PAUSE`, each with up to a half of it more: the watches of many processes come apart.
+/// Pauses that double up to `MAX_PAUSE`, each with up to a half of it more: the watches of many processes come apart.
 #[derive(Clone, Debug)]
 pub struct WatchBackoff {
     next: Duration,
@@ -19,7 +19,7 @@ pub struct WatchBackoff {
 
 impl Default for WatchBackoff {
     fn default() -> Self {
-        Self { next: FIRST_PAUSE }
+        Self { next: INITIAL_PAUSE }
     }
 }
 
@@ -29,7 +29,7 @@ impl Iterator for WatchBackoff {
     /// Always another pause: a watch is never given up.
     fn next(&mut self) -> Option<Duration> {
         let pause = self.next;
-        self.next = (pause * 2).min(LONGEST_PAUSE);
+        self.next = (pause * 2).min(MAX_PAUSE);
         Some(pause.mul_f64(rand::random_range(1.0..1.5)))
     }
 }
@@ -55,16 +55,16 @@ mod tests {
         let watch = || stream::repeat_with(move || if Instant::now() < back { Err("away") } else { Ok(()) });
         let mut events = StreamBackoff::new(stream::select(watch(), watch()), WatchBackoff::default()).boxed();
         while events.next().await.unwrap().is_err() {}
-        assert!(back.elapsed() <= LONGEST_PAUSE.mul_f64(1.5), "{:?}", back.elapsed());
+        assert!(back.elapsed() <= MAX_PAUSE.mul_f64(1.5), "{:?}", back.elapsed());
     }
 
     #[test]
     fn pauses_grow_to_a_limit_and_begin_anew_after_a_success() {
         let mut backoff = WatchBackoff::default();
         let pauses: Vec<_> = backoff.by_ref().take(10).collect();
-        assert!(pauses[0] < FIRST_PAUSE * 2 && pauses[9] >= LONGEST_PAUSE, "{pauses:?}");
-        assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE.mul_f64(1.5)), "{pauses:?}");
+        assert!(pauses[0] < INITIAL_PAUSE * 2 && pauses[9] >= MAX_PAUSE, "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= MAX_PAUSE.mul_f64(1.5)), "{pauses:?}");
         backoff.reset();
-        assert!(backoff.next().unwrap() < FIRST_PAUSE * 2);
+        assert!(backoff.next().unwrap() < INITIAL_PAUSE * 2);
     }
 }

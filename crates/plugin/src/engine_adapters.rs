@@ -5,15 +5,17 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use plimsoll_engine::backup::actions::{Answer, BackupItemActions, ItemBlockAction, ItemBlockActions, ItemId};
+use plimsoll_engine::backup::actions::{
+    BackupActionOutput, BackupItemActions, ItemBlockAction, ItemBlockActions, ItemId,
+};
 use plimsoll_engine::delete::DeleteItemAction;
+use plimsoll_engine::item_operations::{ItemOperationClient, StartedOperation};
 use plimsoll_engine::log::Level;
-use plimsoll_engine::operations::{Background, Begun};
-use plimsoll_engine::ports::{Attention, Supervised};
+use plimsoll_engine::ports::{ObservationGuard, SupervisedProcess};
 use plimsoll_engine::registry::{AppliesTo, Registry, Source};
-use plimsoll_engine::restore::action::{Identifier, Input, Output, RestoreItemAction};
+use plimsoll_engine::restore::action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction};
 use plimsoll_engine::restore::actions::Actions;
-use plimsoll_engine::{Heard, backup, operations};
+use plimsoll_engine::{PluginLogSink, backup, item_operations};
 use plimsoll_progress::Task;
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::Value;
@@ -34,7 +36,7 @@ impl From<Error> for plimsoll_engine::Error {
 }
 
 /// Writes the log lines of plugins to the log of an operation.
-pub struct OperationLogSink(pub Arc<Heard>);
+pub struct OperationLogSink(pub Arc<PluginLogSink>);
 
 impl LogSink for OperationLogSink {
     fn line(&self, line: &LogLine) {
@@ -135,12 +137,7 @@ fn item_id(item: &ResourceIdentifier) -> ItemId {
     ItemId::new(&group_resource(item), namespace, &item.name)
 }
 
-fn identifier(item: &ResourceIdentifier) -> Identifier {
-    let ItemId { group_resource, namespace, name } = item_id(item);
-    Identifier { group_resource, namespace, name }
-}
-
-fn wire_identifier(item: &Identifier) -> ResourceIdentifier {
+fn wire_identifier(item: &ItemId) -> ResourceIdentifier {
     let (resource, group) = item.group_resource.split_once('.').unwrap_or((&item.group_resource, ""));
     ResourceIdentifier {
         group: group.to_owned(),
@@ -155,7 +152,7 @@ fn wire_identifier(item: &Identifier) -> ResourceIdentifier {
 struct ProgressTrackers(Mutex<HashMap<String, ProgressTracker>>);
 
 impl ProgressTrackers {
-    fn read(&self, operation: &str, report: &OperationProgress) -> operations::Reading {
+    fn read(&self, operation: &str, report: &OperationProgress) -> item_operations::ItemOperationProgress {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (reading, progress_error) = all.entry(operation.to_owned()).or_default().read(report);
         let progress_error = progress_error
@@ -163,7 +160,7 @@ impl ProgressTrackers {
         if let Some(progress_error) = &progress_error {
             tracing::warn!("{progress_error}");
         }
-        operations::Reading {
+        item_operations::ItemOperationProgress {
             completed: reading.completed,
             error: reading.error,
             done: reading.done,
@@ -187,13 +184,13 @@ impl BackupItemActionAdapter {
         Self { action, trackers: ProgressTrackers::default() }
     }
 
-    async fn execute_action(&self, item: &Value, backup: &Value) -> Result<Answer> {
+    async fn execute_action(&self, item: &Value, backup: &Value) -> Result<BackupActionOutput> {
         let answer = self.action.execute(item, backup).await?;
         let post = answer.post_operation.iter().map(item_id).collect();
-        Ok(Answer {
+        Ok(BackupActionOutput {
             item: answer.item.filter(|changed| changed != item),
             additional: answer.additional.iter().map(item_id).collect(),
-            operation: answer.operation.map(|id| Begun { id, post }),
+            operation: answer.operation.map(|id| StartedOperation { id, post }),
         })
     }
 }
@@ -203,22 +200,22 @@ impl backup::actions::BackupItemAction for BackupItemActionAdapter {
         &'a self,
         item: &'a Value,
         backup: &'a Value,
-    ) -> BoxFuture<'a, Result<Answer, plimsoll_engine::Error>> {
+    ) -> BoxFuture<'a, Result<BackupActionOutput, plimsoll_engine::Error>> {
         Box::pin(async move { Ok(self.execute_action(item, backup).await?) })
     }
 
-    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
         Some(self)
     }
 
-    fn process(&self) -> Option<&dyn Supervised> {
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
         let action: &ItemActionClient = &self.action;
         Some(action)
     }
 }
 
-impl Supervised for ItemActionClient {
-    fn observe(&self, task: &Task) -> Attention {
+impl SupervisedProcess for ItemActionClient {
+    fn observe(&self, task: &Task) -> ObservationGuard {
         Box::new(self.session().observe(task))
     }
 }
@@ -230,7 +227,7 @@ impl ItemBlockAction for ItemBlockActionClient {
         )
     }
 
-    fn process(&self) -> Option<&dyn Supervised> {
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
         let action: &ItemActionClient = self;
         Some(action)
     }
@@ -238,8 +235,12 @@ impl ItemBlockAction for ItemBlockActionClient {
 
 type EngineFuture<'a, T> = BoxFuture<'a, Result<T, plimsoll_engine::Error>>;
 
-impl Background for BackupItemActionAdapter {
-    fn progress<'a>(&'a self, operation: &'a str, backup: &'a Value) -> EngineFuture<'a, operations::Reading> {
+impl ItemOperationClient for BackupItemActionAdapter {
+    fn progress<'a>(
+        &'a self,
+        operation: &'a str,
+        backup: &'a Value,
+    ) -> EngineFuture<'a, item_operations::ItemOperationProgress> {
         Box::pin(async move { Ok(self.trackers.read(operation, &self.action.progress(operation, backup).await?)) })
     }
 
@@ -247,7 +248,7 @@ impl Background for BackupItemActionAdapter {
         Box::pin(async move { Ok(self.action.cancel(operation, backup).await?) })
     }
 
-    fn process(&self) -> Option<&dyn Supervised> {
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
         let action: &ItemActionClient = &self.action;
         Some(action)
     }
@@ -265,13 +266,13 @@ impl RestoreItemActionAdapter {
 }
 
 impl RestoreItemAction for RestoreItemActionAdapter {
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
         Box::pin(async move {
             let answer = self.action.execute(&input.item, input.from_backup, input.restore).await;
             let answer = answer.map_err(|error| error.to_string())?;
-            Ok(Output {
+            Ok(RestoreActionOutput {
                 item: answer.item.unwrap_or(input.item),
-                additional: answer.additional.iter().map(identifier).collect(),
+                additional: answer.additional.iter().map(item_id).collect(),
                 skip: answer.skip,
                 operation: answer.operation,
                 wait_for_additional: answer.wait_for_additional,
@@ -280,18 +281,18 @@ impl RestoreItemAction for RestoreItemActionAdapter {
         })
     }
 
-    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
         Some(self)
     }
 
-    fn process(&self) -> Option<&dyn Supervised> {
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
         let action: &ItemActionClient = &self.action;
         Some(action)
     }
 
     fn additional_ready<'a>(
         &'a self,
-        additional: &'a [Identifier],
+        additional: &'a [ItemId],
         restore: &'a Value,
     ) -> BoxFuture<'a, Result<bool, String>> {
         Box::pin(async move {
@@ -301,8 +302,12 @@ impl RestoreItemAction for RestoreItemActionAdapter {
     }
 }
 
-impl Background for RestoreItemActionAdapter {
-    fn progress<'a>(&'a self, operation: &'a str, restore: &'a Value) -> EngineFuture<'a, operations::Reading> {
+impl ItemOperationClient for RestoreItemActionAdapter {
+    fn progress<'a>(
+        &'a self,
+        operation: &'a str,
+        restore: &'a Value,
+    ) -> EngineFuture<'a, item_operations::ItemOperationProgress> {
         Box::pin(async move { Ok(self.trackers.read(operation, &self.action.progress(operation, restore).await?)) })
     }
 
@@ -310,7 +315,7 @@ impl Background for RestoreItemActionAdapter {
         Box::pin(async move { Ok(self.action.cancel(operation, restore).await?) })
     }
 
-    fn process(&self) -> Option<&dyn Supervised> {
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
         let action: &ItemActionClient = &self.action;
         Some(action)
     }
@@ -336,7 +341,7 @@ mod tests {
             namespace: String::new(),
             name: "x".into(),
         };
-        let id = identifier(&wire);
+        let id = item_id(&wire);
         assert_eq!((id.group_resource.as_str(), id.namespace.as_deref()), ("deployments.apps", None));
         assert_eq!(wire_identifier(&id), wire);
     }

@@ -3,7 +3,7 @@
 use kube::api::ListParams;
 use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
 use plimsoll_engine::Error;
-use plimsoll_engine::Patience;
+use plimsoll_engine::RetryPolicy;
 use plimsoll_mover::MoverKind;
 use plimsoll_operations::LeaderClient;
 use plimsoll_progress::Task;
@@ -31,7 +31,7 @@ impl MoverChoice {
             let found = leader.api::<BackupRepository>().list(&ListParams::default()).await;
             found.map_err(|e| Error::api("list BackupRepositories", e))
         };
-        Ok(self.beside(&Patience::default().run(task, list).await?.items))
+        Ok(self.beside(&RetryPolicy::default().run(task, list).await?.items))
     }
 
     /// The same, where these repositories are.

@@ -1,4 +1,4 @@
-//! How a BackupStorageLocation is found and opened.
+//! Finds and opens BackupStorageLocations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl StorageLocations {
         self.open_with(location, tuning).await
     }
 
-    /// The same with other retries and timeouts.
+    /// Opens a location with other retries and timeouts.
     pub async fn open_with(&self, location: &BackupStorageLocation, tuning: Tuning) -> Result<Store, Error> {
         open_location(self.client.clone(), &self.namespace, location, tuning, Some(&self.plugins)).await
     }
@@ -103,7 +103,7 @@ fn open_store(place: &Location, plugins: Option<&PluginRegistry>) -> Result<Stor
     Store::open(&own)
 }
 
-/// Where a location is and what opens it.
+/// Address and credentials of a location.
 pub async fn object_store_location(
     client: Client,
     namespace: &str,
@@ -143,7 +143,7 @@ async fn secret_value(secrets: &Api<Secret>, selector: &SecretKeySelector) -> Re
     let what = format!("read secret {}", selector.name);
     let secret = secrets.get(&selector.name).await.map_err(|e| Error::api(what.clone(), e))?;
     let value = secret.data.and_then(|mut data| data.remove(&selector.key));
-    value.map(|bytes| bytes.0).ok_or(Error::Answer { what, detail: format!("it has no key {}", selector.key) })
+    value.map(|bytes| bytes.0).ok_or(Error::InvalidResponse { what, detail: format!("it has no key {}", selector.key) })
 }
 
 /// The result of looking for a location.

@@ -11,7 +11,7 @@ use plimsoll_api::velero::v1::BackupSpec;
 use plimsoll_controllers::{Error, LEASE};
 use plimsoll_engine::backup::{self, BackupPlan, PlannedResource};
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_engine::selection::Selecting;
+use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_volumes::fs_backup::{FsBackupPolicy, Method, PlannedVolume, plan as plan_volumes};
@@ -30,12 +30,12 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
     let (cluster, operation) = (Cluster::new(client), Operation::new("planning", Clock::system()));
     let root = operation.root();
     let select =
-        |resources: &[_], namespaces: &[_]| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces);
+        |resources: &[_], namespaces: &[_]| ItemFilter::for_backup(spec, policies.as_ref(), resources, namespaces);
     let work = async {
-        let (mut plan, selecting) = backup::plan(&cluster, select, &root).await?;
+        let (mut plan, item_filter) = backup::plan(&cluster, select, &root).await?;
         plan.warnings.extend(unknown);
-        let policy = FsBackupPolicy::of(spec, policies.clone(), &selecting, all_volumes);
-        match plan_volumes(&cluster, &plan, &selecting, &policy, &root).await {
+        let policy = FsBackupPolicy::of(spec, policies.clone(), &item_filter, all_volumes);
+        match plan_volumes(&cluster, &plan, &item_filter, &policy, &root).await {
             Ok(volumes) => Ok::<_, Error>((plan, volumes)),
             Err(error) if error.code() == Some(403) => {
                 plan.warnings.push(format!("cannot plan the volumes: {error}"));

@@ -74,7 +74,7 @@ async fn look(
         restore,
         policies,
         modifiers,
-        volumes: plimsoll_engine::restore::Volumes::default(),
+        volumes: plimsoll_engine::restore::BackupVolumes::default(),
     };
     let looking = operation.root().child("comparing");
     preview(request, archive, scratch.path(), &looking, on_item).await.context("cannot preview the restore")

@@ -127,7 +127,7 @@ async fn ordered_objects_come_first_and_an_unknown_one_is_named(bed: &Bed) {
     home.backup("b", spec).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!((phase(&backup), &backup["status"]["warnings"]), ("Completed", &json!(1)), "{backup:#}");
-    assert_eq!(home.messages("b", "warnings"), format!("orderedResources: there is no configmaps {shop}/none"));
+    assert_eq!(home.messages("b", "warnings"), format!("orderedResources: configmaps {shop}/none not found"));
     let maps: Vec<_> = home.archived("b").into_iter().filter(|name| name.contains("/configmaps/")).collect();
     let place = |name: &str| maps.iter().position(|path| path.ends_with(&format!("/{name}.json"))).unwrap();
     assert!(place("map-6") < place("map-3") && place("map-3") < place("map-0"), "{maps:#?}");
@@ -166,7 +166,7 @@ async fn a_namespace_that_is_asked_for_by_name_and_not_there_is_an_error(bed: &B
     home.backup("b", json!({ "includedNamespaces": [shop, "not-there"] })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!((phase(&backup), &backup["status"]["errors"]), ("PartiallyFailed", &json!(1)), "{backup:#}");
-    assert!(home.messages("b", "errors").contains("namespace not-there is included by its name, and is not there"));
+    assert!(home.messages("b", "errors").contains("included namespace not-there not found"));
     assert!(home.archived("b").iter().any(|name| name.ends_with("map-0.json")), "what can be saved is saved");
 }
 

@@ -102,7 +102,7 @@ async fn hooks_of_annotations_and_of_the_spec_run_around_their_pods() {
     assert_eq!(status["hookStatus"], json!({ "hooksAttempted": 9, "hooksFailed": 3 }), "{backup:#}");
     let errors = home.messages("b", "errors");
     assert!(errors.contains(&format!("v1/Pod {shop}/broken")) && errors.contains("cannot freeze"), "{errors}");
-    assert!(errors.contains(&format!("v1/Pod {shop}/slow")) && errors.contains("did not end within 1s"), "{errors}");
+    assert!(errors.contains(&format!("v1/Pod {shop}/slow")) && errors.contains("timed out after 1s"), "{errors}");
     assert_eq!(status["progress"]["itemsFailed"], 2, "{backup:#}");
     bed.clear().await;
 }

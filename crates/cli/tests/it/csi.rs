@@ -146,7 +146,7 @@ async fn driver_errors_fail_immediately_and_pending_snapshots_time_out() {
     );
     create_claim_of_unknown_driver(&bed, &other).await;
     home.backup("classless", spec("10m")).await;
-    fails(&home, "classless", "no VolumeSnapshotClass of driver nobody.example.com").await;
+    fails(&home, "classless", "no VolumeSnapshotClass for driver nobody.example.com").await;
     class(&bed, "first").await;
     home.backup("late", spec("2s")).await;
     fails(&home, "late", "the driver has no snapshot after 2 s").await;

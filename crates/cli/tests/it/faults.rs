@@ -221,7 +221,7 @@ async fn an_api_that_does_not_answer_is_left_out_and_named() {
     let backup = home.ended("Backup", "b").await;
     assert_eq!((phase(&backup), &backup["status"]["warnings"]), ("Completed", &json!(1)), "{backup:#}");
     assert!(
-        home.messages("b", "warnings").contains("API autoscaling/v2 is left out"),
+        home.messages("b", "warnings").contains("API autoscaling/v2 is excluded"),
         "{}",
         home.messages("b", "warnings")
     );

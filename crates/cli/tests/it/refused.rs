@@ -78,7 +78,7 @@ async fn a_name_that_is_taken_in_the_location_is_not_overwritten(bed: &Bed) {
     let backup = two.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Failed");
     let reason = backup["status"]["failureReason"].as_str().unwrap();
-    assert!(reason.contains("backup b exists already in location"), "{reason}");
+    assert!(reason.contains("backup b already exists in location"), "{reason}");
     assert_eq!(std::fs::read(two.bucket.join("backups/b/velero-backup.json")).unwrap(), metadata, "not touched");
 }
 

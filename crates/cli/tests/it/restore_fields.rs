@@ -145,7 +145,7 @@ async fn what_a_selected_object_needs_is_restored_before_it_and_counted_once(bed
     );
     assert_eq!(restore["status"]["warnings"], 2, "a claim that is not in the backup, for each pod: {restore:#}");
     let warnings = restored_file(&home, "r", "results.gz")["warnings"].to_string();
-    assert!(warnings.contains("absent") && warnings.contains("is not in the backup"), "{warnings}");
+    assert!(warnings.contains("absent") && warnings.contains("not found in the backup"), "{warnings}");
     assert!(read(bed, "v1", "ConfigMap", Some(&shop), "unneeded").await.is_none());
     let back = read(bed, "v1", "PersistentVolume", None, &volume).await.unwrap();
     let claim_ref = &back["spec"]["claimRef"];
@@ -469,7 +469,7 @@ async fn skips_have_reasons_in_the_list_and_in_the_log(bed: &Bed) {
     let entries: Vec<&Value> = list.as_object().unwrap().values().flat_map(|names| names.as_array().unwrap()).collect();
     assert!(entries.len() == 5 && entries.iter().all(|entry| entry.as_str().unwrap().ends_with("(skipped)")), "{list}");
     let log = restore_log(&home, "r");
-    for reason in ["AlreadyThere", "AlreadyThereAndDifferent", "FinishedPod", "MirrorPod", "FinishedJob"] {
+    for reason in ["AlreadyExists", "AlreadyExistsAndDiffers", "FinishedPod", "MirrorPod", "FinishedJob"] {
         assert!(log.contains(&format!("skipped: {reason}")), "{reason}: {log}");
     }
     assert!(log.contains("5 items selected, 1 excluded by filters"), "{log}");

@@ -6,7 +6,7 @@ use std::io::Cursor;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_engine::restore::Volumes;
+use plimsoll_engine::restore::BackupVolumes;
 use plimsoll_engine::restore::preview::{Preview, PreviewItem, PreviewRequest, PreviewVerdict, preview};
 use plimsoll_progress::{Clock, Operation};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ async fn look(client: Client, home: &str, planted: &Planted, spec: Value) -> (Pr
         restore: serde_json::from_value(restore).unwrap(),
         policies: None,
         modifiers: None,
-        volumes: Volumes::default(),
+        volumes: BackupVolumes::default(),
     };
     let scratch = tempfile::tempdir().unwrap();
     let operation = Operation::new("preview", Clock::system());

@@ -37,7 +37,7 @@ async fn a_namespace_stuck_in_terminating_is_named_and_given_up_after_its_limit(
         .plant(&home, "b")
         .await;
     home.restore("r", json!({ "backupName": "b" })).await;
-    waits_for(&home, &["waiting for namespace", &stuck, "to go"]).await;
+    waits_for(&home, &["waiting for the deletion of namespace", &stuck]).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!((phase(&restore), counts(&restore)), ("PartiallyFailed", [3, 1, 0, 2]), "{restore:#}");
     let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
@@ -106,7 +106,7 @@ async fn a_definition_is_established_before_its_objects_and_one_that_never_is_fa
         restore_log(&home, "r")
     );
     let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
-    assert!(errors.contains(&format!("cogs.{group}: it is not established after 3s")), "{errors}");
+    assert!(errors.contains(&format!("cogs.{group}: not established after 3s")), "{errors}");
     assert!(errors.contains("is a CustomResourceDefinition missing?"), "{errors}");
     assert!(read(&bed, &format!("{group}/v1"), "Wheel", Some(&shop), "x").await.is_some());
     let definitions = objects(&bed, "apiextensions.k8s.io/v1", "CustomResourceDefinition", None);

@@ -241,7 +241,7 @@ async fn a_config_map_says_what_the_container_that_waits_is_like_and_what_it_say
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", home.log(), agent_log(&home));
     let results = unpacked(&home, "restores/r/restore-r-results.gz");
     let words =
-        "item action velero.io/pod-volume-restore: image \\\"velero/velero-restore-helper:v1.15.2\\\" of its ConfigMap";
+        "item action velero.io/pod-volume-restore: image \\\"velero/velero-restore-helper:v1.15.2\\\" of the ConfigMap";
     assert!(results["warnings"].to_string().contains(words), "{results:#}");
     let pod = application.pod().await.unwrap();
     let waits = &pod["spec"]["initContainers"][0];

@@ -80,7 +80,7 @@ async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
     let backup = plimsoll_testkit::wait::until("the backup to end", Duration::from_mins(3), ended).await.unwrap();
     let errors = home.messages("b", "errors");
     assert_eq!(phase(&backup), "PartiallyFailed", "{errors}");
-    let words = "NodeAgentSilent: the agent of node local has not been heard of for";
+    let words = "NodeAgentSilent: no heartbeat from the agent of node local for";
     assert!(errors.contains(words) && errors.contains("writer/data"), "{errors}");
     let failed = transfer(&home, "PodVolumeBackup", "data").await.unwrap();
     assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}");
@@ -150,7 +150,7 @@ async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within
     .await;
     agent.kill().await.unwrap();
     let killed = Stopwatch::start();
-    let words = "NodeAgentSilent: the agent of node local has not been heard of for";
+    let words = "NodeAgentSilent: no heartbeat from the agent of node local for";
     for one in transfers().await {
         let failed = home.ended("PodVolumeBackup", one["metadata"]["name"].as_str().unwrap()).await;
         assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}\n{}", home.log());

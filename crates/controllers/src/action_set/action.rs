@@ -23,9 +23,9 @@ use super::phase::{self, Phase};
 use super::plan::Planned;
 use super::status_publisher::Publisher;
 
-/// The note of what an action knew when it began.
-const BEGUN: &str = "begun";
-const FAILED_BEFORE: &str = "it failed before the server was started again";
+/// Key of the note with the target of an action.
+const BEGUN_NOTE: &str = "begun";
+const FAILED_BEFORE: &str = "failed before a restart of the server";
 
 /// Runs one action to its end. An error means that this process must stop, not that the action failed.
 pub async fn run(
@@ -40,16 +40,16 @@ pub async fn run(
     let run = Run { job, publisher, index, planned, task: task.clone() };
     let ended = run.run().await?;
     match ended {
-        End::Well => task.finish(),
-        End::Badly => task.fail("a phase failed"),
-        End::Cancelled => task.cancel("requested by the user"),
+        ActionEnd::Succeeded => task.finish(),
+        ActionEnd::Failed => task.fail("a phase failed"),
+        ActionEnd::Cancelled => task.cancel("requested by the user"),
     }
     publisher.publish(&job.tree.snapshot()).await
 }
 
-enum End {
-    Well,
-    Badly,
+enum ActionEnd {
+    Succeeded,
+    Failed,
     Cancelled,
 }
 
@@ -62,29 +62,29 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn run(&self) -> Result<End, Error> {
+    async fn run(&self) -> Result<ActionEnd, Error> {
         let tasks: Vec<_> =
             self.phases().map(|(which, phase)| (which, phase, self.task.planned(name(phase)))).collect();
         let mut params = match self.params().await? {
             Ok(params) => params,
             Err(error) => return self.refuse(&error, &tasks).await,
         };
-        let mut end = End::Well;
+        let mut end = ActionEnd::Succeeded;
         for (which, phase, task) in tasks.iter().filter(|(which, ..)| *which != PhaseIndex::Defer) {
             end = self.step(*which, phase, task, &mut params, &self.job.cancel).await?;
-            if !matches!(end, End::Well) {
+            if !matches!(end, ActionEnd::Succeeded) {
                 break;
             }
         }
         if let Some((which, phase, task)) = tasks.iter().find(|(which, ..)| *which == PhaseIndex::Defer) {
             // Nothing cancels the phase that cleans up.
             let last = self.step(*which, phase, task, &mut params, &CancellationToken::new()).await?;
-            end = if matches!(end, End::Well) { last } else { end };
+            end = if matches!(end, ActionEnd::Succeeded) { last } else { end };
         }
         for (.., task) in &tasks {
             task.skip("it was not reached");
         }
-        self.settle(end, &params).await
+        self.finish(end, &params).await
     }
 
     fn phases(&self) -> impl Iterator<Item = (PhaseIndex, &BlueprintPhase)> {
@@ -99,7 +99,7 @@ impl Run<'_> {
 
     /// What templates see. What an earlier process knew counts for as long as the action runs.
     async fn params(&self) -> Result<Result<Params, blueprint::Error>, Error> {
-        let known = left(&self.job.journal_entries, self.index, "").notes.remove(BEGUN);
+        let known = left(&self.job.journal_entries, self.index, "").notes.remove(BEGUN_NOTE);
         let known: Option<SavedTarget> = known.and_then(|text| serde_json::from_str(&text).ok());
         let time = known.as_ref().map_or_else(|| Timestamp::now().to_string(), |begun| begun.time.clone());
         let reading = self.task.wait("reading what its templates need");
@@ -107,13 +107,13 @@ impl Run<'_> {
         drop(reading);
         if let (Ok(params), None) = (&params, &known) {
             let value = serde_json::to_string(&params.to_saved_target(time)).unwrap_or_default();
-            let note = Effect::Note { action: self.index, phase: String::new(), key: BEGUN.into(), value };
-            self.job.journal.intend(note).await?;
+            let note = Effect::Note { action: self.index, phase: String::new(), key: BEGUN_NOTE.into(), value };
+            self.job.journal.record_intent(note).await?;
         }
         Ok(params)
     }
 
-    /// An API server that does not answer is asked again.
+    /// Retries while the API server is unavailable.
     async fn fetch(&self, known: Option<&SavedTarget>, time: &str) -> Result<Params, blueprint::Error> {
         let mut pause = Duration::from_millis(100);
         loop {
@@ -135,7 +135,7 @@ impl Run<'_> {
         &self,
         error: &blueprint::Error,
         tasks: &[(PhaseIndex, &BlueprintPhase, Task)],
-    ) -> Result<End, Error> {
+    ) -> Result<ActionEnd, Error> {
         let text = format!("action {}: {error}", self.planned.name());
         self.publisher.log().info(&text);
         let (mut going, mut said) = (true, false);
@@ -164,12 +164,12 @@ impl Run<'_> {
             self.publisher.board().fail_action(self.index, &text);
         }
         self.publisher.board().end_action(self.index);
-        self.say(EventType::Warning, "ActionFailed", &text).await;
+        self.record_event(EventType::Warning, "ActionFailed", &text).await;
         self.publisher.publish(&self.job.tree.snapshot()).await?;
-        Ok(End::Badly)
+        Ok(ActionEnd::Failed)
     }
 
-    async fn say(&self, event_type: EventType, reason: &str, message: &str) {
+    async fn record_event(&self, event_type: EventType, reason: &str, message: &str) {
         self.job.context.leader.events.record(&self.job.id.reference(), event_type, reason, message).await;
     }
 
@@ -181,7 +181,7 @@ impl Run<'_> {
         task: &Task,
         params: &mut Params,
         cancel: &CancellationToken,
-    ) -> Result<End, Error> {
+    ) -> Result<ActionEnd, Error> {
         let one = self.phase(which, phase, task, cancel);
         match self.state_of(which) {
             Some(ActionState::Complete) => {
@@ -189,22 +189,22 @@ impl Run<'_> {
                 phase::show_objects(self.job, phase, params, which == PhaseIndex::Defer).await;
                 params.complete_phase(name(phase), &output.unwrap_or_default(), which == PhaseIndex::Defer);
                 task.finish();
-                return Ok(End::Well);
+                return Ok(ActionEnd::Succeeded);
             }
             Some(ActionState::Failed) => {
                 task.fail(FAILED_BEFORE);
-                return Ok(End::Badly);
+                return Ok(ActionEnd::Failed);
             }
             _ if cancel.is_cancelled() && !one.is_open() => {
                 self.publisher.board().fail_action(self.index, CANCELLED);
-                return Ok(End::Cancelled);
+                return Ok(ActionEnd::Cancelled);
             }
             _ => {}
         }
         Ok(match one.run(params).await? {
-            Ok(()) => End::Well,
-            Err(blueprint::Error::Cancelled) => End::Cancelled,
-            Err(_) => End::Badly,
+            Ok(()) => ActionEnd::Succeeded,
+            Err(blueprint::Error::Cancelled) => ActionEnd::Cancelled,
+            Err(_) => ActionEnd::Failed,
         })
     }
 
@@ -223,9 +223,9 @@ impl Run<'_> {
         Phase { job, publisher, planned, place: self.place(which), written, task, cancel }
     }
 
-    /// The artifacts of an action that ended well.
-    async fn settle(&self, end: End, params: &Params) -> Result<End, Error> {
-        if !matches!(end, End::Well) {
+    /// Renders the artifacts of a successful action.
+    async fn finish(&self, end: ActionEnd, params: &Params) -> Result<ActionEnd, Error> {
+        if !matches!(end, ActionEnd::Succeeded) {
             self.publisher.board().end_action(self.index);
             return Ok(end);
         }
@@ -236,14 +236,14 @@ impl Run<'_> {
         match rendered {
             Ok(artifacts) => {
                 self.publisher.board().complete_action(self.index, artifacts);
-                Ok(End::Well)
+                Ok(ActionEnd::Succeeded)
             }
             Err(error) => {
                 let text = format!("action {}: outputArtifacts: {error}", self.planned.name());
                 self.publisher.log().info(&text);
                 self.publisher.board().fail_action(self.index, &text);
-                self.say(EventType::Warning, "ActionFailed", &text).await;
-                Ok(End::Badly)
+                self.record_event(EventType::Warning, "ActionFailed", &text).await;
+                Ok(ActionEnd::Failed)
             }
         }
     }

@@ -25,10 +25,10 @@ use crate::context::Context;
 
 /// Label: which phase a transfer belongs to.
 const PHASE: &str = "plimsoll.dev/phase";
-/// What a phase remembers that has asked an agent for something.
-const ASKED: &str = "transfer";
-/// How often a transfer is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// Note of a phase that has created a transfer.
+const TRANSFER_NOTE: &str = "transfer";
+/// How often a transfer is read.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Our own movers, for phases.
 pub struct Agents {
@@ -75,8 +75,8 @@ impl Agents {
         repository: &mover::Repository,
         wanted: &VolumeTransfer<'_>,
     ) -> Result<(), Error> {
-        if call.host.recall(ASKED).is_none() {
-            call.host.remember(ASKED, wanted.node.clone()).await?;
+        if call.host.recall(TRANSFER_NOTE).is_none() {
+            call.host.remember(TRANSFER_NOTE, wanted.node.clone()).await?;
         }
         call.host.authorize_effect()?;
         call.host.failpoint("phase.transfer.before");
@@ -101,7 +101,7 @@ impl Agents {
             Follower::start(&self.context.transfers, selector, self.context.settings.fs_backup_timeout);
         let ended = follower.follow(name, call.task.child(format!("transfer of pod {pod} by its node's agent")));
         let shown = async {
-            let mut look = tokio::time::interval(LOOK);
+            let mut look = tokio::time::interval(POLL_INTERVAL);
             loop {
                 look.tick().await;
                 if let Ok(Some(now)) = self.context.leader.api::<PodVolumeBackup>().get_opt(name).await {
@@ -138,7 +138,7 @@ impl DataMovers for Agents {
             Ok(mover::MoverMessage::Result(Ok(Outcome::Backup(done)))) => kept(&done),
             Ok(mover::MoverMessage::Result(Ok(_))) => MoverMessage::Done,
             Ok(mover::MoverMessage::Result(Err(error))) => MoverMessage::Failed(error.to_string()),
-            // What a shell or a loader says is heard on the other stream too.
+            // Messages of a shell or a loader arrive on the other stream too.
             Err(_) => MoverMessage::Ignored,
         }
     }
@@ -164,7 +164,7 @@ impl DataMovers for Agents {
 
     fn clean_up<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            if call.host.recall(ASKED).is_none() {
+            if call.host.recall(TRANSFER_NOTE).is_none() {
                 return;
             }
             let leave = || call.host.authorize_effect().map_err(|error| error.to_string());
@@ -286,7 +286,7 @@ fn number(value: &Value) -> Option<u64> {
     value.as_u64()
 }
 
-/// How far a transfer is. A total that still grows is none.
+/// The progress of a transfer. A growing total is not reported.
 fn moved(now: &PodVolumeBackup) -> TransferProgress {
     let status = json!(now.status);
     let (read, total) = (number(&status["progress"]["bytesDone"]), number(&status["progress"]["totalBytes"]));

@@ -1,4 +1,4 @@
-//! What functions ask of the server: leave to act, a memory that survives it, a log.
+//! Services of the server for functions: leadership check, durable notes, log.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,24 +7,24 @@ use futures::future::BoxFuture;
 use plimsoll_blueprint as blueprint;
 use plimsoll_blueprint::functions::Host;
 use plimsoll_engine::kill;
-use plimsoll_engine::ports::{Effect, Guard, IntentId, Journal};
+use plimsoll_engine::ports::{Effect, IntentId, Journal, LeadershipGuard};
 use plimsoll_operations::{ConfigMapJournal, Job, JournalEntry, OperationRecord};
 
 use super::ActionSetController;
 use super::status_publisher::Publisher;
 
-/// What an earlier process has left of one phase.
+/// Journal entries of an earlier attempt of one phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Left {
     /// It had begun.
     pub intent: Option<IntentId>,
     /// It had ended like this.
     pub result: Option<String>,
-    /// What it remembered.
+    /// Its notes.
     pub notes: BTreeMap<String, String>,
 }
 
-/// Looks into the journal of an earlier process.
+/// Reads the journal of an earlier attempt.
 pub fn left(known: &[JournalEntry], action: usize, phase: &str) -> Left {
     let mut left = Left::default();
     for entry in known {
@@ -73,7 +73,7 @@ impl Server {
 
 impl Host for Server {
     fn authorize_effect(&self) -> Result<(), blueprint::Error> {
-        self.record.effect().map_err(|error| blueprint::Error::Host(error.to_string()))
+        self.record.check_effect().map_err(|error| blueprint::Error::Host(error.to_string()))
     }
 
     fn failpoint(&self, name: &'static str) {
@@ -92,7 +92,7 @@ impl Host for Server {
                 key: key.to_owned(),
                 value: value.clone(),
             };
-            self.journal.intend(note).await.map_err(|error| blueprint::Error::Host(error.to_string()))?;
+            self.journal.record_intent(note).await.map_err(|error| blueprint::Error::Host(error.to_string()))?;
             self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), value);
             Ok(())
         })

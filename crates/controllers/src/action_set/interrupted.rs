@@ -7,7 +7,7 @@ use plimsoll_api::kanister::v1alpha1::{ActionSetStatus, ActionState, ErrorMessag
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_blueprint::functions::{phase_identity, remove_pods};
 use plimsoll_engine::Error;
-use plimsoll_engine::ports::{Effect, Guard};
+use plimsoll_engine::ports::{Effect, LeadershipGuard};
 use plimsoll_operations::{Completion, Job, JournalEntry};
 use plimsoll_progress::Ending;
 use serde_json::{Value, json};
@@ -18,13 +18,13 @@ use super::agent_transfer::Agents;
 
 /// Ends it: what its phases left in the cluster goes, and its status says of none of them that it runs.
 pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion, Error> {
-    for (action, phase) in begun(&job.journal_entries) {
+    for (action, phase) in started_phases(&job.journal_entries) {
         let identity = phase_identity(&[&job.id.uid, &action.to_string(), &phase]);
-        job.record.effect()?;
+        job.record.check_effect()?;
         if let Err(error) = remove_pods(&job.context.leader.client, &identity).await {
             warn!("set {}, phase {phase}: {error}", job.id.name);
         }
-        let leave = || job.record.effect().map_err(|error| error.to_string());
+        let leave = || job.record.check_effect().map_err(|error| error.to_string());
         if let Err(error) = Agents::new(Arc::clone(&job.context)).sweep(&identity, &leave).await {
             warn!("set {}, phase {phase}: what an agent was asked for cannot be removed: {error}", job.id.name);
         }
@@ -34,8 +34,8 @@ pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion
     Ok(Completion { status, state: OperationState::Failed, reasons: Vec::new(), ending })
 }
 
-/// The phases that an earlier process has begun.
-fn begun(known: &[JournalEntry]) -> BTreeSet<(usize, String)> {
+/// The phases that an earlier attempt started.
+fn started_phases(known: &[JournalEntry]) -> BTreeSet<(usize, String)> {
     let phases = known.iter().filter_map(|entry| match &entry.effect {
         Effect::Phase { action, phase } => Some((*action, phase.clone())),
         _ => None,

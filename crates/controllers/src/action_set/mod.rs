@@ -36,10 +36,10 @@ use crate::context::Context;
 
 /// Our finalizer on an ActionSet for as long as it runs: one that is deleted is cancelled first.
 pub const FINALIZER: &str = "actionsets.plimsoll.dev/running";
-/// How many sets run at the same time; more wait.
-const AT_ONCE: usize = 100;
+/// Maximum number of ActionSets that run in parallel.
+const MAX_CONCURRENT_ACTION_SETS: usize = 100;
 
-/// What is shown of a set while it runs.
+/// The progress of an ActionSet.
 #[derive(Default)]
 pub struct Live(OnceLock<Arc<Publisher>>);
 
@@ -101,7 +101,7 @@ impl Lifecycle for ActionSetController {
     }
 
     fn concurrency(_: &Context) -> usize {
-        AT_ONCE
+        MAX_CONCURRENT_ACTION_SETS
     }
 
     fn projection(job: &Job<Self>) -> Option<Arc<dyn Projection>> {
@@ -146,7 +146,7 @@ async fn planned(job: &Job<ActionSetController>) -> Result<Result<Vec<Planned>, 
     }
     let planned = job.read(|| plan::load(&job.subject, &job.context.leader.client, &job.id.namespace)).await?;
     if let Some(note) = planned.as_ref().ok().and_then(|planned| plan::note(planned)) {
-        job.journal.intend(note).await?;
+        job.journal.record_intent(note).await?;
     }
     Ok(planned.map_err(|faults| faults.join("; ")))
 }

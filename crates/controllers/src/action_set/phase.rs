@@ -40,17 +40,17 @@ pub struct Phase<'a> {
     pub cancel: &'a CancellationToken,
 }
 
-/// How a phase ended, as the journal keeps it until the status says it.
+/// The result of a phase in the journal, until it is in the status.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Ended {
+enum PhaseResult {
     Outputs(Outputs),
     Error(String),
 }
 
 impl Left {
-    /// How it had ended, if that is known.
-    fn ended(&self) -> Option<Ended> {
+    /// The recorded result, if there is one.
+    fn ended(&self) -> Option<PhaseResult> {
         self.result.as_deref().and_then(|text| serde_json::from_str(text).ok())
     }
 }
@@ -102,18 +102,18 @@ impl Phase<'_> {
         let left = self.left();
         let (ended, known) = match left.ended() {
             Some(ended) => {
-                if let Ended::Outputs(outputs) = &ended {
+                if let PhaseResult::Outputs(outputs) = &ended {
                     // There was room for it when it ended.
                     let _ = self.publisher.board().reserve(outputs);
                 }
                 (ended, true)
             }
-            None => (Ended::Error(params.redact(&why.to_string())), false),
+            None => (PhaseResult::Error(params.redact(&why.to_string())), false),
         };
         if let Some(intent) = left.intent.filter(|_| !known) {
-            self.job.journal.settle(intent, serde_json::to_string(&ended).unwrap_or_default()).await?;
+            self.job.journal.record_result(intent, serde_json::to_string(&ended).unwrap_or_default()).await?;
         }
-        self.forget_pods(params, &left).await;
+        self.clean_up_pods(params, &left).await;
         let answer = self.end(params, ended).await?;
         Ok(if known { answer } else { Err(why) })
     }
@@ -128,7 +128,7 @@ impl Phase<'_> {
             intent
         } else {
             let effect = Effect::Phase { action: self.place.action, phase: self.name().to_owned() };
-            self.job.journal.intend(effect).await?
+            self.job.journal.record_intent(effect).await?
         };
         let stranded = self.is_running() && left.intent.is_none();
         self.begin().await?;
@@ -141,11 +141,13 @@ impl Phase<'_> {
             Ok(outputs)
         });
         let (ended, cancelled) = match answer {
-            Ok(outputs) => (Ended::Outputs(outputs), false),
-            Err(error) => (Ended::Error(params.redact(&error.to_string())), matches!(error, PhaseError::Cancelled)),
+            Ok(outputs) => (PhaseResult::Outputs(outputs), false),
+            Err(error) => {
+                (PhaseResult::Error(params.redact(&error.to_string())), matches!(error, PhaseError::Cancelled))
+            }
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
-        self.job.journal.settle(intent, result).await?;
+        self.job.journal.record_result(intent, result).await?;
         self.clean_up(params, &left).await;
         let ended = self.end(params, ended).await?;
         Ok(if cancelled { Err(PhaseError::Cancelled) } else { ended })
@@ -160,7 +162,7 @@ impl Phase<'_> {
         kill::point("phase.begin.before");
         self.publisher.publish(&self.job.tree.snapshot()).await?;
         kill::point("phase.begin.after");
-        self.say(EventType::Normal, reason, &label).await;
+        self.record_event(EventType::Normal, reason, &label).await;
         Ok(())
     }
 
@@ -168,7 +170,7 @@ impl Phase<'_> {
         format!("{}/{}", self.planned.name(), self.name())
     }
 
-    async fn say(&self, event_type: EventType, reason: &str, message: &str) {
+    async fn record_event(&self, event_type: EventType, reason: &str, message: &str) {
         self.job.context.leader.events.record(&self.job.id.reference(), event_type, reason, message).await;
     }
 
@@ -274,12 +276,12 @@ impl Phase<'_> {
     async fn clean_up(&self, params: &Params, left: &Left) {
         match self.publisher.call_of(self.place) {
             Some(call) => call.clean_up().await,
-            None => self.forget_pods(params, left).await,
+            None => self.clean_up_pods(params, left).await,
         }
     }
 
     /// The pods of a function that ran when its server died.
-    async fn forget_pods(&self, params: &Params, left: &Left) {
+    async fn clean_up_pods(&self, params: &Params, left: &Left) {
         if left.intent.is_some() {
             let call = self.call(Arguments::default(), params.clone(), ProgressKind::OnCompletion, left);
             call.find_pods().await;
@@ -288,17 +290,17 @@ impl Phase<'_> {
     }
 
     /// The last value goes out together with the state.
-    async fn end(&self, params: &mut Params, ended: Ended) -> Result<Result<(), PhaseError>, Error> {
+    async fn end(&self, params: &mut Params, ended: PhaseResult) -> Result<Result<(), PhaseError>, Error> {
         self.publisher.forget(self.place);
         let (now, label) = (Timestamp::now(), self.label());
         let answer = match ended {
-            Ended::Outputs(outputs) => {
+            PhaseResult::Outputs(outputs) => {
                 params.complete_phase(self.name(), &outputs, self.is_last());
                 self.publisher.board().complete(self.place, outputs, now);
                 self.task.finish();
                 Ok(())
             }
-            Ended::Error(text) => {
+            PhaseResult::Error(text) => {
                 self.task.fail(&text);
                 let text = format!("action {}, phase {}: {text}", self.planned.name(), self.name());
                 self.publisher.board().fail(self.place, &text, now);
@@ -311,9 +313,9 @@ impl Phase<'_> {
         self.publisher.publish(&self.job.tree.snapshot()).await?;
         kill::point("phase.end.after");
         match (&answer, self.is_last()) {
-            (Ok(()), false) => self.say(EventType::Normal, "EndedPhase", &label).await,
-            (Ok(()), true) => self.say(EventType::Normal, "EndedDeferPhase", &label).await,
-            (Err(_), _) => self.say(EventType::Warning, "PhaseFailed", &words).await,
+            (Ok(()), false) => self.record_event(EventType::Normal, "EndedPhase", &label).await,
+            (Ok(()), true) => self.record_event(EventType::Normal, "EndedDeferPhase", &label).await,
+            (Err(_), _) => self.record_event(EventType::Warning, "PhaseFailed", &words).await,
         }
         Ok(answer)
     }

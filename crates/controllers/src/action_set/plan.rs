@@ -23,15 +23,15 @@ pub const REPEATABLE: &str = "plimsoll.dev/repeatable-phases";
 
 /// The note of what a set was going to do when it began.
 const PLANNED: &str = "planned";
-/// A longer plan is not remembered, but made again.
-const LONGEST: usize = 256 << 10;
+/// A longer plan is not recorded, but computed again.
+const MAX_PLAN_BYTES: usize = 256 << 10;
 
 /// One action that is going to be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
-    /// What the user asked for.
+    /// The action of the ActionSet.
     pub spec: ActionSpec,
-    /// How it is done.
+    /// The action of the blueprint.
     pub action: BlueprintAction,
     timeouts: Timeouts,
     repeatable: Vec<String>,
@@ -43,7 +43,7 @@ impl Planned {
         self.spec.name.as_deref().unwrap_or_default()
     }
 
-    /// How long a phase may take.
+    /// Timeout of a phase.
     pub fn timeout(&self, phase: &str) -> Option<Duration> {
         self.timeouts.of(phase)
     }
@@ -62,7 +62,7 @@ pub fn remembered(known: &[JournalEntry]) -> Option<Vec<Planned>> {
 
 /// The journal entry that keeps a plan for a new leader, if it can be kept.
 pub fn note(planned: &[Planned]) -> Option<Effect> {
-    let value = serde_json::to_string(planned).ok().filter(|text| text.len() <= LONGEST)?;
+    let value = serde_json::to_string(planned).ok().filter(|text| text.len() <= MAX_PLAN_BYTES)?;
     Some(Effect::Note { action: 0, phase: String::new(), key: PLANNED.into(), value })
 }
 
@@ -131,7 +131,7 @@ fn version_fault(spec: &ActionSpec) -> Option<String> {
     (!known).then(|| format!("preferredVersion: {wanted:?} is not a version such as v0.0.0"))
 }
 
-/// How long phases may take.
+/// Timeouts of phases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Timeouts {
     all: Option<Duration>,

@@ -21,7 +21,7 @@ struct Watched {
     silent: bool,
 }
 
-/// Asks functions how far they are.
+/// Polls the progress of functions.
 #[derive(Default)]
 pub struct Sampler {
     watched: Mutex<BTreeMap<PhaseRef, Watched>>,

@@ -10,8 +10,8 @@ use plimsoll_blueprint::board::{Board, PhaseRef};
 use plimsoll_blueprint::functions::Call;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::log::{self, OperationLog};
-use plimsoll_engine::ports::Guard;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::ports::LeadershipGuard;
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::{Job, OperationRecord, is_same_except_times, projection, summary_patch};
 use plimsoll_progress::{Snapshot, Task};
 use serde_json::{Value, json};
@@ -131,11 +131,11 @@ impl Publisher {
     /// Writes the board as it is now, and waits for an API server that does not answer.
     pub async fn publish(&self, tree: &Snapshot) -> Result<(), Error> {
         let mut written = self.written.lock().await;
-        self.record.effect()?;
+        self.record.check_effect()?;
         let summary = summary_patch(&projection::summary(tree, Timestamp::now()));
         let status = merged(self.status(), json!({ "plimsoll": summary }));
         let body = patch(&status);
-        Patience::default().run(&self.root, || self.cluster.merge(&self.path, body.clone())).await?;
+        RetryPolicy::default().run(&self.root, || self.cluster.merge(&self.path, body.clone())).await?;
         *written = status;
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Publisher {
     /// Keeps the end of the log beside the set. Best effort.
     pub async fn keep_log(&self, job: &Job<ActionSetController>) {
         let Some(tail) = log::tail(job.scratch.path(), LOG_KEPT) else { return };
-        if self.record.effect().is_err() {
+        if self.record.check_effect().is_err() {
             return;
         }
         let name = format!("{}-log", job.id.operation_name());

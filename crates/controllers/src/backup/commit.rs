@@ -2,8 +2,8 @@
 
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_engine::backup;
-use plimsoll_engine::ports::{Effect, Guard, Journal};
-use plimsoll_engine::{Error, Patience, show_waits};
+use plimsoll_engine::ports::{Effect, Journal, LeadershipGuard};
+use plimsoll_engine::{Error, RetryPolicy, show_store_waits};
 use plimsoll_operations::{Completion, Job, Lifecycle, Stages, SubjectState, projection};
 use plimsoll_progress::Snapshot;
 use plimsoll_store::Store;
@@ -20,14 +20,14 @@ pub(super) async fn commit(
     stages: &Stages,
 ) -> Result<(), Error> {
     let committing = stages.start("committing");
-    let _waits = show_waits(store, &committing);
+    let _waits = show_store_waits(store, &committing);
     let key = plimsoll_archive::layout::backup_metadata(&job.id.name);
-    let intent = job.journal.intend(Effect::Commit { key }).await?;
-    job.record.commit().await?;
+    let intent = job.journal.record_intent(Effect::Commit { key }).await?;
+    job.record.check_commit().await?;
     let metadata = metadata(begun, &job.tree.snapshot(), completion);
     let save = || backup::save_metadata(store, &job.id.name, &metadata);
-    Patience::default().run(&committing, save).await?;
-    job.journal.settle(intent, "committed".into()).await?;
+    RetryPolicy::default().run(&committing, save).await?;
+    job.journal.record_result(intent, "committed".into()).await?;
     committing.finish();
     Ok(())
 }

@@ -30,9 +30,9 @@ pub async fn control(context: Arc<Context>) {
     run_controller::<Backup, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
-/// Whether a backup has to go.
+/// Whether a backup has expired.
 #[derive(Debug, PartialEq, Eq)]
-enum Age {
+enum Expiration {
     /// It has no expiration, or it is in use.
     Unlimited,
     /// Not before this time has passed.
@@ -40,12 +40,12 @@ enum Age {
     Expired,
 }
 
-fn age(backup: &Backup, now: Timestamp) -> Age {
+fn expiration(backup: &Backup, now: Timestamp) -> Expiration {
     let busy = BackupController::state(backup.phase().as_str()) == SubjectState::InProgress;
     match backup.status.as_ref().and_then(|status| status.expiration.clone()) {
-        Some(expiration) if expiration.0 > now => Age::Fresh(duration_until(expiration.0, now)),
-        Some(_) if !busy && backup.metadata.deletion_timestamp.is_none() => Age::Expired,
-        _ => Age::Unlimited,
+        Some(expiration) if expiration.0 > now => Expiration::Fresh(duration_until(expiration.0, now)),
+        Some(_) if !busy && backup.metadata.deletion_timestamp.is_none() => Expiration::Expired,
+        _ => Expiration::Unlimited,
     }
 }
 
@@ -61,10 +61,10 @@ fn obstacle(location: Option<&BackupStorageLocation>) -> Option<&'static str> {
 
 async fn reconcile(backup: Arc<Backup>, context: Arc<Context>) -> Result<Action, Error> {
     let every = context.settings.garbage_collection_frequency;
-    match age(&backup, Timestamp::now()) {
-        Age::Unlimited => Ok(Action::requeue(every)),
-        Age::Fresh(left) => Ok(Action::requeue((left + Duration::from_secs(1)).min(every))),
-        Age::Expired => {
+    match expiration(&backup, Timestamp::now()) {
+        Expiration::Unlimited => Ok(Action::requeue(every)),
+        Expiration::Fresh(left) => Ok(Action::requeue((left + Duration::from_secs(1)).min(every))),
+        Expiration::Expired => {
             let location = find_location(&backup, &context).await?;
             let obstacle = obstacle(location.as_ref());
             label(&backup, obstacle, &context).await?;
@@ -157,11 +157,11 @@ mod tests {
     #[test]
     fn a_backup_expires_when_its_time_is_over_and_not_while_it_runs() {
         let mut backup = Backup::fixture();
-        assert_eq!(age(&backup, at(0)), Age::Unlimited);
+        assert_eq!(expiration(&backup, at(0)), Expiration::Unlimited);
         backup.status = Some(BackupStatus { expiration: Some(Time(at(100))), ..BackupStatus::default() });
-        assert_eq!(age(&backup, at(40)), Age::Fresh(Duration::from_mins(1)));
-        assert_eq!(age(&backup, at(100)), Age::Expired);
-        assert_eq!(age(&backup.in_progress(), at(100)), Age::Unlimited);
+        assert_eq!(expiration(&backup, at(40)), Expiration::Fresh(Duration::from_mins(1)));
+        assert_eq!(expiration(&backup, at(100)), Expiration::Expired);
+        assert_eq!(expiration(&backup.in_progress(), at(100)), Expiration::Unlimited);
     }
 
     #[test]

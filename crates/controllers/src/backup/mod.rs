@@ -15,11 +15,11 @@ use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLoc
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_api::{labels, validate};
 use plimsoll_engine::Error;
-use plimsoll_engine::backup::{self, Standing};
+use plimsoll_engine::backup::{self, ExistingBackup};
 use plimsoll_engine::hooks::HookCounts;
-use plimsoll_engine::operations::Operations;
+use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::ItemOperations;
 use plimsoll_engine::ports::Journal;
-use plimsoll_engine::selection::Selecting;
 use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_store::Store;
@@ -28,8 +28,8 @@ use plimsoll_volumes::{csi, fs_backup, snapshotter};
 use serde_json::{Value, json};
 
 use self::commit::{adopt, commit};
-use self::run::{read_again, run, settle_snapshots, wait_for_operations};
-use self::start::{begin, close_hooks, remove_earlier_attempt};
+use self::run::{run, save_final_snapshots, update_post_operation_items, wait_for_operations};
+use self::start::{begin, remove_earlier_attempt, run_pending_hooks};
 use self::volumes::{count_csi_snapshots, release_snapshots};
 use crate::context::Context;
 use crate::{completion, resource_policy};
@@ -107,22 +107,22 @@ impl Lifecycle for BackupController {
 
     async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
         let stages = job.plan_stages(&STAGES);
-        let problems = close_hooks(job).await;
+        let problems = run_pending_hooks(job).await;
         let (location, store) = job.read(|| open_location(job)).await?;
         let begun = begin(job, &location).await?;
-        if let Standing::Committed(metadata) = job.unless_cancelled(remove_earlier_attempt(job, &store)).await? {
+        if let ExistingBackup::Committed(metadata) = job.unless_cancelled(remove_earlier_attempt(job, &store)).await? {
             release_snapshots(job).await;
             return Ok(adopt(&metadata));
         }
-        let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
+        let operations = Arc::new(ItemOperations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
         let (done, handles) = Box::pin(run(job, &store, &begun, problems, &operations, &stages)).await?;
         let waited = wait_for_operations(job, &store, &begun, &operations, done.results.errors.count > 0).await;
         let waited = match waited {
-            Ok(()) => read_again(job, &store, &operations).await,
+            Ok(()) => update_post_operation_items(job, &store, &operations).await,
             Err(error) => Err(error),
         };
         let settled = match waited {
-            Ok(()) => settle_snapshots(job, &store, &handles, &done.volumes, &operations).await,
+            Ok(()) => save_final_snapshots(job, &store, &handles, &done.volumes, &operations).await,
             Err(error) => Err(error),
         };
         handles.close().await;
@@ -144,7 +144,7 @@ impl Lifecycle for BackupController {
 
     async fn abort(job: &Job<Self>, error: &Error) {
         // What is not ours is not ours to touch.
-        if matches!(error, Error::Exists { .. } | Error::Occupied { .. }) {
+        if matches!(error, Error::BackupExists { .. } | Error::UnfinishedBackupExists { .. }) {
             return;
         }
         let own = format!("{}={}", labels::BACKUP_UID, job.id.uid);
@@ -163,7 +163,7 @@ impl Lifecycle for BackupController {
 /// What is wrong with the filters, as far as that can be known before the cluster is read.
 async fn filter_faults(context: &Context, spec: &BackupSpec) -> Result<Vec<String>, Error> {
     Ok(match resource_policy::policies(context, spec.resource_policy.as_ref()).await? {
-        Ok(policies) => Selecting::for_backup(spec, policies.as_ref(), &[], &[]).err().map(|e| e.to_string()),
+        Ok(policies) => ItemFilter::for_backup(spec, policies.as_ref(), &[], &[]).err().map(|e| e.to_string()),
         Err(fault) => Some(fault),
     }
     .into_iter()

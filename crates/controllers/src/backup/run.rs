@@ -1,4 +1,4 @@
-//! The run of a Backup: plan, actions, volumes, and what goes on after the archive is written.
+//! The run of a Backup: plan, actions, volumes, item operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::BackupSpec;
 use plimsoll_engine::backup::actions::{BackupItemAction, ItemBlockActions, built_in};
-use plimsoll_engine::backup::{self, BackedUp, BackupRun};
+use plimsoll_engine::backup::{self, BackupResults, BackupRun};
 use plimsoll_engine::hooks::HookRules;
-use plimsoll_engine::operations::Operations;
-use plimsoll_engine::ports::{Guard, Journal, VolumeResults};
-use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Heard, Patience};
+use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::ItemOperations;
+use plimsoll_engine::ports::{Journal, LeadershipGuard, VolumeBackupResults};
+use plimsoll_engine::{Error, PluginLogSink, RetryPolicy};
 use plimsoll_operations::{Job, Stages};
 use plimsoll_plugin::PluginActions;
 use plimsoll_store::Store;
 use plimsoll_volumes::csi::CsiBackup;
 use plimsoll_volumes::fs_backup::{self, FsBackupPolicy};
-use plimsoll_volumes::snapshotter::{self, BackupVolumes, SnapshotBackup};
+use plimsoll_volumes::snapshotter::{self, CombinedVolumeBackup, SnapshotBackup};
 use serde_json::Value;
 
 use super::BackupController;
 use super::volumes::{csi_parameters, fs_backup_of, snapshot_parameters};
 use crate::{item_operations, plugins, resource_policy};
 
-/// How long work in the background may take where a Backup does not say.
+/// Default timeout of item operations.
 const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_hours(4);
 
 pub(super) async fn run(
@@ -33,40 +33,42 @@ pub(super) async fn run(
     store: &Store,
     begun: &Value,
     problems: Vec<String>,
-    operations: &Arc<Operations>,
+    operations: &Arc<ItemOperations>,
     stages: &Stages,
-) -> Result<(BackedUp, RunHandles), Error> {
+) -> Result<(BackupResults, RunHandles), Error> {
     let planning = stages.start("planning");
     let spec = &job.subject.spec;
     let policies = || resource_policy::policies(&job.context, spec.resource_policy.as_ref());
     let policies = job.read(policies).await?.map_err(Error::Selection)?;
     let plan = backup::plan(
         &job.context.leader.cluster,
-        |resources, namespaces| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces),
+        |resources, namespaces| ItemFilter::for_backup(spec, policies.as_ref(), resources, namespaces),
         &planning,
     );
-    let (mut plan, selecting) = job.unless_cancelled(plan).await?;
+    let (mut plan, item_filter) = job.unless_cancelled(plan).await?;
     let (limit, unread) =
         fs_backup::transfer_timeout(job.subject.annotations(), job.context.settings.fs_backup_timeout);
     plan.warnings.extend(unread);
-    let selecting = Arc::new(selecting);
-    let actions = || built_in(&job.context.leader.cluster, selecting.catalog());
-    let mut actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
-    let heard = Arc::new(Heard::default());
+    let item_filter = Arc::new(item_filter);
+    let actions = || built_in(&job.context.leader.cluster, item_filter.catalog());
+    let mut actions = job.unless_cancelled(RetryPolicy::default().run(&planning, actions)).await?;
+    let plugin_log = Arc::new(PluginLogSink::default());
     let mut blocks = ItemBlockActions::default();
-    let adding = plugins::add_backup_actions(&job.context, &mut actions, &mut blocks, &selecting, &heard);
+    let adding = plugins::add_backup_actions(&job.context, &mut actions, &mut blocks, &item_filter, &plugin_log);
     let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
-    let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
+    let operation_client = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).operation_client();
     let choose = || snapshotter::choose(&job.context.snapshots, spec);
     let locations =
-        job.unless_cancelled(Patience::default().run(&planning, choose)).await?.map_err(Error::Selection)?;
+        job.unless_cancelled(RetryPolicy::default().run(&planning, choose)).await?.map_err(Error::Selection)?;
     let policy =
-        FsBackupPolicy::of(spec, policies.clone(), &selecting, job.context.settings.default_volumes_to_fs_backup);
-    let mut csi_parameters = csi_parameters(job, begun, policy.clone(), &selecting, &heard, stages).await?;
+        FsBackupPolicy::of(spec, policies.clone(), &item_filter, job.context.settings.default_volumes_to_fs_backup);
+    let mut csi_parameters = csi_parameters(job, begun, policy.clone(), &item_filter, &plugin_log, stages).await?;
     csi_parameters.plugins = !locations.0.is_empty();
-    let csi = CsiBackup::register(csi_parameters, &mut actions, selecting.catalog())?;
-    item_operations::cancel_abandoned(&job.journal_entries, &actions, background, begun, job.journal.as_ref()).await?;
-    let snapshot_parameters = snapshot_parameters(job, locations, policies, &selecting, operations, &heard, stages);
+    let csi = CsiBackup::register(csi_parameters, &mut actions, item_filter.catalog())?;
+    item_operations::cancel_abandoned(&job.journal_entries, &actions, operation_client, begun, job.journal.as_ref())
+        .await?;
+    let snapshot_parameters =
+        snapshot_parameters(job, locations, policies, &item_filter, operations, &plugin_log, stages);
     let snapshots = Arc::new(SnapshotBackup::new(snapshot_parameters));
     planning.finish();
     let run = BackupRun {
@@ -75,13 +77,13 @@ pub(super) async fn run(
         cluster: job.context.leader.cluster.clone(),
         store: store.clone(),
         plan,
-        hooks: HookRules::compile(spec.hooks.as_ref(), selecting.catalog())?,
-        selecting,
+        hooks: HookRules::compile(spec.hooks.as_ref(), item_filter.catalog())?,
+        item_filter,
         actions,
         blocks,
         operations: Arc::clone(operations),
-        heard,
-        volumes: Some(Arc::new(BackupVolumes {
+        plugin_log,
+        volumes: Some(Arc::new(CombinedVolumeBackup {
             pods: fs_backup_of(job, begun, policy, limit, stages).await?,
             snapshots: Arc::clone(&snapshots),
             csi: csi.clone(),
@@ -89,7 +91,7 @@ pub(super) async fn run(
         problems,
         reading: stages.start("reading"),
         saving: stages.planned("saving"),
-        guard: Arc::clone(&job.record) as Arc<dyn Guard>,
+        guard: Arc::clone(&job.record) as Arc<dyn LeadershipGuard>,
         journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
         cancel: job.cancel.clone(),
         scratch: job.scratch.path().to_owned(),
@@ -105,7 +107,7 @@ pub(super) async fn run(
     }
 }
 
-/// The parts of a run that have processes or watches of their own.
+/// The parts of a run with processes or watches.
 pub(super) struct RunHandles {
     actions: PluginActions,
     snapshots: Arc<SnapshotBackup>,
@@ -119,12 +121,12 @@ impl RunHandles {
     }
 }
 
-/// Work that item actions began in the background ends before the backup does.
+/// Waits for the item operations of the backup.
 pub(super) async fn wait_for_operations(
     job: &Job<BackupController>,
     store: &Store,
     begun: &Value,
-    operations: &Operations,
+    operations: &ItemOperations,
     failed: bool,
 ) -> Result<(), Error> {
     if operations.is_empty() {
@@ -141,11 +143,11 @@ pub(super) fn operation_limit(spec: &BackupSpec) -> Duration {
     limit.filter(|limit| !limit.is_zero()).unwrap_or(DEFAULT_OPERATION_TIMEOUT)
 }
 
-/// What actions want to be read again once their work has ended takes its place in the archive.
-pub(super) async fn read_again(
+/// Updates the post-operation items in the archive.
+pub(super) async fn update_post_operation_items(
     job: &Job<BackupController>,
     store: &Store,
-    operations: &Operations,
+    operations: &ItemOperations,
 ) -> Result<(), Error> {
     let wanted = operations.post_items();
     if wanted.is_empty() {
@@ -153,7 +155,15 @@ pub(super) async fn read_again(
     }
     let (cluster, name) = (&job.context.leader.cluster, &job.id.name);
     let task = job.tree.root().child("reading again");
-    let again = backup::read_again(cluster, store, name, wanted, job.scratch.path(), &task, job.record.as_ref());
+    let again = backup::update_post_operation_items(
+        cluster,
+        store,
+        name,
+        wanted,
+        job.scratch.path(),
+        &task,
+        job.record.as_ref(),
+    );
     for absent in job.unless_cancelled(again).await? {
         tracing::warn!("backup {name}: {absent}");
     }
@@ -161,27 +171,27 @@ pub(super) async fn read_again(
     Ok(())
 }
 
-/// Snapshots that still moved when the files were written are written down again, as they ended.
-pub(super) async fn settle_snapshots(
+/// Writes the files about snapshots again, with the final results.
+pub(super) async fn save_final_snapshots(
     job: &Job<BackupController>,
     store: &Store,
     handles: &RunHandles,
-    volumes: &VolumeResults,
-    operations: &Operations,
-) -> Result<VolumeResults, Error> {
+    volumes: &VolumeBackupResults,
+    operations: &ItemOperations,
+) -> Result<VolumeBackupResults, Error> {
     let csi = match &handles.csi {
-        Some(csi) => csi.settled().await?,
+        Some(csi) => csi.final_results().await?,
         None => Vec::new(),
     };
     if (volumes.snapshots.is_empty() && csi.is_empty()) || operations.is_empty() {
         return Ok(volumes.clone());
     }
-    let mut settled = handles.snapshots.settled(volumes).await?;
+    let mut results = handles.snapshots.final_results(volumes).await?;
     for info in csi {
-        if let Some(known) = settled.infos.iter_mut().find(|known| known.pv_name == info.pv_name) {
-            *known = info;
+        if let Some(existing) = results.infos.iter_mut().find(|existing| existing.pv_name == info.pv_name) {
+            *existing = info;
         }
     }
-    backup::save_snapshots(store, &job.id.name, &settled, &job.tree.root(), job.record.as_ref()).await?;
-    Ok(settled)
+    backup::save_snapshots(store, &job.id.name, &results, &job.tree.root(), job.record.as_ref()).await?;
+    Ok(results)
 }

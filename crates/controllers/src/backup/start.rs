@@ -1,4 +1,4 @@
-//! The start of a Backup: its first status, and what an earlier attempt left.
+//! The start of a Backup: its first status, and the clean-up after an earlier attempt.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{BackupSpec, BackupStorageLocation};
-use plimsoll_engine::backup::{self, Standing};
-use plimsoll_engine::hooks::{self, OpenPair};
-use plimsoll_engine::ports::{Effect, Guard};
-use plimsoll_engine::{Error, Patience, kill, show_waits};
+use plimsoll_engine::backup::{self, ExistingBackup};
+use plimsoll_engine::hooks::{self, PendingPostHooks};
+use plimsoll_engine::ports::{Effect, LeadershipGuard};
+use plimsoll_engine::{Error, RetryPolicy, kill, show_store_waits};
 use plimsoll_operations::Job;
 use plimsoll_store::Store;
 use plimsoll_volumes::fs_backup::all_by_default;
@@ -19,19 +19,21 @@ use serde_json::{Value, json};
 
 use super::BackupController;
 
-/// A server that died may have left applications standing still: nothing comes before letting them go. Returns what went
-/// wrong, in words.
-pub(super) async fn close_hooks(job: &Job<BackupController>) -> Vec<String> {
-    let left_open =
+/// Runs the pending post-hooks of an earlier attempt first, because applications may be frozen. Returns the errors.
+pub(super) async fn run_pending_hooks(job: &Job<BackupController>) -> Vec<String> {
+    let pending =
         job.journal_entries.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known.effect {
-            Effect::Hooks { uid, post, .. } => Some((known.id, OpenPair { uid: uid.clone(), post: post.clone() })),
+            Effect::Hooks { uid, post, .. } => {
+                Some((known.id, PendingPostHooks { uid: uid.clone(), post: post.clone() }))
+            }
             _ => None,
         });
     let (journal, guard) = (job.journal.as_ref(), job.record.as_ref());
-    hooks::close_left_open(&job.context.leader.cluster, left_open.collect(), journal, guard, &job.tree.root()).await
+    hooks::run_pending_post_hooks(&job.context.leader.cluster, pending.collect(), journal, guard, &job.tree.root())
+        .await
 }
 
-/// The first write: phase, times, and what was left to defaults. Done again by every attempt, with the same result.
+/// The first write: phase, times and defaults. Every attempt repeats it with the same result.
 pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageLocation) -> Result<Value, Error> {
     let backup = &job.subject;
     let started = backup.status.as_ref().and_then(|status| status.start_timestamp.clone());
@@ -40,13 +42,14 @@ pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageL
     let ttl = ttl.unwrap_or(job.context.settings.default_ttl);
     let expires = started.saturating_add(SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX));
     let choose = || snapshotter::choose(&job.context.snapshots, &backup.spec);
-    let places = Patience::default().run(&job.tree.root(), choose).await?.map_err(Error::Selection)?.names();
+    let snapshot_locations =
+        RetryPolicy::default().run(&job.tree.root(), choose).await?.map_err(Error::Selection)?.names();
     let patch = json!({
         "metadata": {
             "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
             "annotations": source_cluster(job).await?,
         },
-        "spec": defaults(&backup.spec, &location.name_any(), ttl, &places, job.context.settings.default_volumes_to_fs_backup),
+        "spec": defaults(&backup.spec, &location.name_any(), ttl, &snapshot_locations, job.context.settings.default_volumes_to_fs_backup),
         "status": {
             "phase": "InProgress",
             "queuePosition": null,
@@ -62,15 +65,21 @@ pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageL
     Ok(begun)
 }
 
-/// What a spec leaves to the server, written into the spec: readers of the backup should not have to know our defaults.
-fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String], all_volumes: bool) -> Value {
+/// The defaults that are written into the spec, for readers of the backup.
+fn defaults(
+    spec: &BackupSpec,
+    location: &str,
+    ttl: Duration,
+    snapshot_locations: &[String],
+    all_volumes: bool,
+) -> Value {
     let namespaces = &spec.included_namespaces;
     let namespaces = if namespaces.is_empty() { &vec!["*".into()] } else { namespaces };
     let or = |given: &Option<GoDuration>, default: u64| {
         let given = given.clone().filter(|given| given.as_std().is_some_and(|duration| !duration.is_zero()));
         given.unwrap_or_else(|| GoDuration::from_secs(default)).to_string()
     };
-    let mut said = json!({
+    let mut spec_defaults = json!({
         "storageLocation": location,
         "ttl": GoDuration::from(ttl).to_string(),
         "includedNamespaces": namespaces,
@@ -79,16 +88,16 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String],
         "defaultVolumesToFsBackup": all_by_default(spec, all_volumes),
         "snapshotMoveData": spec.snapshot_move_data.unwrap_or(false),
     });
-    if !places.is_empty() {
-        said["volumeSnapshotLocations"] = json!(places);
+    if !snapshot_locations.is_empty() {
+        spec_defaults["volumeSnapshotLocations"] = json!(snapshot_locations);
     }
-    said
+    spec_defaults
 }
 
-/// Which Kubernetes the backup is of.
+/// Annotations with the version of the source cluster.
 async fn source_cluster(job: &Job<BackupController>) -> Result<Value, Error> {
     let root = job.tree.root();
-    let version = Patience::default().run(&root, || job.context.leader.cluster.get("/version")).await?;
+    let version = RetryPolicy::default().run(&root, || job.context.leader.cluster.get("/version")).await?;
     let version: Value = version.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     Ok(json!({
         labels::SOURCE_CLUSTER_K8S_GIT_VERSION: version["gitVersion"],
@@ -98,25 +107,28 @@ async fn source_cluster(job: &Job<BackupController>) -> Result<Value, Error> {
     }))
 }
 
-/// Looks what lies in the location under this name, and removes what an earlier attempt left.
-pub(super) async fn remove_earlier_attempt(job: &Job<BackupController>, store: &Store) -> Result<Standing, Error> {
+/// Looks for files of the backup in the location, and deletes those of an earlier attempt.
+pub(super) async fn remove_earlier_attempt(
+    job: &Job<BackupController>,
+    store: &Store,
+) -> Result<ExistingBackup, Error> {
     let root = job.tree.root();
-    let _waits = show_waits(store, &root);
-    let standing = || async { backup::standing(store, &job.id.name, &job.id.uid).await };
-    let found = Patience::default().run(&root, standing).await?;
-    if found == Standing::Unfinished {
-        if !has_begun(job) {
-            return Err(Error::Occupied { name: job.id.name.clone(), location: store.name().to_owned() });
+    let _waits = show_store_waits(store, &root);
+    let find_existing = || async { backup::find_existing_backup(store, &job.id.name, &job.id.uid).await };
+    let found = RetryPolicy::default().run(&root, find_existing).await?;
+    if found == ExistingBackup::Unfinished {
+        if !has_written(job) {
+            return Err(Error::UnfinishedBackupExists { name: job.id.name.clone(), location: store.name().to_owned() });
         }
-        job.record.effect()?;
+        job.record.check_effect()?;
         kill::point("backup.discard.before");
         backup::discard(store, &job.id.name).await?;
     }
     Ok(found)
 }
 
-/// Whether an earlier attempt had written, or may have written, into the location.
-fn has_begun(job: &Job<BackupController>) -> bool {
+/// Whether an earlier attempt may have written into the location.
+fn has_written(job: &Job<BackupController>) -> bool {
     let directory = plimsoll_archive::layout::backup_directory(&job.id.name);
     job.journal_entries.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
 }

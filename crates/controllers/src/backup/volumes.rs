@@ -1,4 +1,4 @@
-//! What a Backup wants of the volumes, for each method.
+//! Parameters of the volumes of a Backup, by method.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{BackupSpec, UploaderConfigForBackup, UploaderSettings};
 use plimsoll_archive::volume_info::BackupVolumeInfo;
-use plimsoll_engine::operations::Operations;
+use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::ItemOperations;
 use plimsoll_engine::ports::Journal;
-use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Heard};
+use plimsoll_engine::{Error, PluginLogSink};
 use plimsoll_operations::{Completion, Job, Stages};
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_volumes::VolumeJob;
@@ -23,16 +23,16 @@ use super::BackupController;
 use super::run::operation_limit;
 use crate::plugins;
 
-/// How long a CSI driver may take until it has a snapshot, where a Backup does not say.
+/// Default timeout of a CSI snapshot.
 const DEFAULT_CSI_SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// What this Backup wants of CSI snapshots.
+/// Parameters of CSI snapshots.
 pub(super) async fn csi_parameters(
     job: &Job<BackupController>,
     begun: &Value,
     policy: FsBackupPolicy,
-    selecting: &Arc<Selecting>,
-    heard: &Arc<Heard>,
+    item_filter: &Arc<ItemFilter>,
+    plugin_log: &Arc<PluginLogSink>,
     stages: &Stages,
 ) -> Result<CsiBackupParameters, Error> {
     let spec = &job.subject.spec;
@@ -53,22 +53,22 @@ pub(super) async fn csi_parameters(
         backup: begun.clone(),
         wanted: spec.snapshot_volumes,
         plugins: false,
-        selecting: Arc::clone(selecting),
+        item_filter: Arc::clone(item_filter),
         policy,
         limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(DEFAULT_CSI_SNAPSHOT_TIMEOUT),
         movement,
-        heard: Arc::clone(heard),
+        plugin_log: Arc::clone(plugin_log),
     })
 }
 
-/// What this Backup wants of the snapshots of plugins.
+/// Parameters of volume snapshotters.
 pub(super) fn snapshot_parameters(
     job: &Job<BackupController>,
     locations: snapshotter::ChosenLocations,
     policies: Option<ResourcePolicies>,
-    selecting: &Arc<Selecting>,
-    operations: &Arc<Operations>,
-    heard: &Arc<Heard>,
+    item_filter: &Arc<ItemFilter>,
+    operations: &Arc<ItemOperations>,
+    plugin_log: &Arc<PluginLogSink>,
     stages: &Stages,
 ) -> SnapshotBackupParameters {
     let metadata = &job.subject.metadata;
@@ -80,11 +80,11 @@ pub(super) fn snapshot_parameters(
         wanted: job.subject.spec.snapshot_volumes,
         policies,
         locations,
-        selecting: Arc::clone(selecting),
+        item_filter: Arc::clone(item_filter),
         journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
         known: job.journal_entries.clone(),
         operations: Arc::clone(operations),
-        logs: plugins::lines(heard),
+        logs: plugins::lines(plugin_log),
         limit: operation_limit(&job.subject.spec),
     }
 }

@@ -22,14 +22,14 @@ use plimsoll_store::Store;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use self::foreign::{Found, SYNCING};
-use self::plan::{Known, plan};
+use self::foreign::{BackupMetadata, SYNCING};
+use self::plan::{ClusterBackup, plan};
 use crate::context::Context;
 
-/// No metadata of a sane backup is larger.
-const LARGEST: u64 = 16 << 20;
-/// A location that cannot be synced now is looked at again after so long.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// Maximum size of backup metadata.
+const MAX_METADATA_BYTES: u64 = 16 << 20;
+/// How soon a location that cannot be synced is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
@@ -52,7 +52,7 @@ async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) 
     };
     let status = location.status.clone().unwrap_or_default();
     if status.phase != Some(LocationPhase::Available) {
-        return Ok(Action::requeue(TRY_AGAIN));
+        return Ok(Action::requeue(RETRY_INTERVAL));
     }
     let now = Timestamp::now();
     let due = time_after(status.last_synced_time.map_or(Timestamp::MIN, |last| last.0), period);
@@ -88,17 +88,17 @@ async fn report(location: &BackupStorageLocation, warning: Option<String>, conte
     }
 }
 
-/// One sync. Returns what looks wrong.
+/// Runs one sync. Returns warnings.
 async fn sync(location: &BackupStorageLocation, context: &Context) -> Result<Option<String>, Error> {
     let store = context.storage.open_quickly(location).await?;
     let listed = store.list_directories(layout::BACKUPS_DIRECTORY).await?;
     let backups = context.leader.api::<Backup>().list(&ListParams::default()).await;
     let backups = backups.map_err(|e| Error::api("list backups", e))?.items;
     let name = location.name_any();
-    let plan = plan(&listed, &backups.iter().map(|backup| known(backup, &name)).collect::<Vec<_>>());
+    let plan = plan(&listed, &backups.iter().map(|backup| cluster_backup(backup, &name)).collect::<Vec<_>>());
     let mut malformed = Vec::new();
     for found in &plan.create {
-        take(found, &store, location, context, &mut malformed).await?;
+        import_backup(found, &store, location, context, &mut malformed).await?;
     }
     for unfinished in backups.iter().filter(|backup| backup.annotations().contains_key(SYNCING)) {
         let uid = unfinished.uid().unwrap_or_default();
@@ -117,15 +117,15 @@ async fn sync(location: &BackupStorageLocation, context: &Context) -> Result<Opt
     Ok((!warnings.is_empty()).then(|| warnings.join("; ")))
 }
 
-fn known(backup: &Backup, location: &str) -> Known {
+fn cluster_backup(backup: &Backup, location: &str) -> ClusterBackup {
     let label = backup.labels().get(labels::STORAGE_LOCATION).map(String::as_str);
     let here = backup.spec.storage_location.as_deref() == Some(location)
         && label.is_none_or(|label| label == labels::valid_name(location));
-    Known { name: backup.name_any(), phase: backup.phase(), here }
+    ClusterBackup { name: backup.name_any(), phase: backup.phase(), here }
 }
 
-/// Makes one backup of the location known to the cluster.
-async fn take(
+/// Creates the Backup of a backup in the location.
+async fn import_backup(
     name: &str,
     store: &Store,
     location: &BackupStorageLocation,
@@ -143,21 +143,21 @@ async fn take(
         None => return Ok(()),
     };
     let mut backup = match foreign::backup(name, &content, &location_name, Timestamp::now()) {
-        Found::Backup(backup) => backup,
-        Found::Skip(why) => {
+        BackupMetadata::Backup(backup) => backup,
+        BackupMetadata::Skip(why) => {
             debug!("backup {name} in location {location_name} is not synced: {why}");
             return Ok(());
         }
-        Found::Malformed(why) => {
+        BackupMetadata::Malformed(why) => {
             malformed.push(format!("{}: {why}", layout::backup_metadata(name)));
             return Ok(());
         }
     };
     backup["metadata"]["ownerReferences"] = owners(&backup, context).await?;
     match create("Backup", &backup, context).await? {
-        Made::Here(uid) => finish(name, &uid, store, &location_name, context).await,
-        Made::Already => Ok(()),
-        Made::Refused(why) => {
+        CreateResult::Created(uid) => finish(name, &uid, store, &location_name, context).await,
+        CreateResult::AlreadyExists => Ok(()),
+        CreateResult::Rejected(why) => {
             malformed.push(format!("{}: {why}", layout::backup_metadata(name)));
             Ok(())
         }
@@ -169,8 +169,8 @@ async fn metadata(name: &str, store: &Store) -> Result<Option<Result<Vec<u8>, St
     let key = layout::backup_metadata(name);
     let read = async {
         let reader = store.reader(&key).await?;
-        if reader.info().size > LARGEST {
-            return Ok(Err(format!("it is larger than {LARGEST} bytes")));
+        if reader.info().size > MAX_METADATA_BYTES {
+            return Ok(Err(format!("it is larger than {MAX_METADATA_BYTES} bytes")));
         }
         drop(reader);
         store.get(&key).await.map(|content| Ok(content.to_vec()))
@@ -195,16 +195,16 @@ async fn owners(backup: &Value, context: &Context) -> Result<Value, Error> {
     Ok(Value::Array(kept))
 }
 
-enum Made {
+enum CreateResult {
     /// With this uid.
-    Here(String),
+    Created(String),
     /// It existed already.
-    Already,
+    AlreadyExists,
     /// The API server does not take it.
-    Refused(String),
+    Rejected(String),
 }
 
-async fn create(kind: &str, object: &Value, context: &Context) -> Result<Made, Error> {
+async fn create(kind: &str, object: &Value, context: &Context) -> Result<CreateResult, Error> {
     context.leader.fence.check()?;
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let resource = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", kind));
@@ -212,7 +212,7 @@ async fn create(kind: &str, object: &Value, context: &Context) -> Result<Made, E
         Api::namespaced_with(context.leader.client.clone(), &context.leader.namespace, &resource);
     let typed: DynamicObject = match serde_json::from_value(object.clone()) {
         Ok(typed) => typed,
-        Err(error) => return Ok(Made::Refused(error.to_string())),
+        Err(error) => return Ok(CreateResult::Rejected(error.to_string())),
     };
     kill::point("sync.create.before");
     let answer = all.create(&PostParams::default(), &typed).await;
@@ -220,10 +220,12 @@ async fn create(kind: &str, object: &Value, context: &Context) -> Result<Made, E
     match answer {
         Ok(created) => {
             info!("{kind} {name} is synced from its location");
-            Ok(Made::Here(created.uid().unwrap_or_default()))
+            Ok(CreateResult::Created(created.uid().unwrap_or_default()))
         }
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Made::Already),
-        Err(kube::Error::Api(status)) if [400, 422].contains(&status.code) => Ok(Made::Refused(status.message)),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(CreateResult::AlreadyExists),
+        Err(kube::Error::Api(status)) if [400, 422].contains(&status.code) => {
+            Ok(CreateResult::Rejected(status.message))
+        }
         Err(error) => Err(Error::api(format!("create {kind} {name}"), error)),
     }
 }
@@ -250,7 +252,7 @@ async fn finish(name: &str, uid: &str, store: &Store, location: &str, context: &
     }
 }
 
-/// What a file of a backup lists; one that is not there is empty.
+/// Reads a list file of a backup; a missing file is an empty list.
 async fn listed(name: &str, key: &str, store: &Store) -> Result<Vec<Value>, Error> {
     match store.get(key).await {
         // A damaged list is no reason to do without the backup.

@@ -2,7 +2,7 @@
 
 use super::CronError;
 
-/// What a field may hold.
+/// The range of a field.
 pub struct Bounds {
     name: &'static str,
     least: u8,

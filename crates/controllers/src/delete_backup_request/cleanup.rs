@@ -12,8 +12,8 @@ use plimsoll_operations::controller::{duration_until, run_controller, time_after
 
 use crate::context::Context;
 
-/// How long a request that failed can be read.
-const KEPT: Duration = Duration::from_hours(24);
+/// Retention of failed requests.
+const FAILED_REQUEST_RETENTION: Duration = Duration::from_hours(24);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
@@ -36,7 +36,7 @@ fn decide(request: &DeleteBackupRequest, running: bool, now: Timestamp) -> Decis
     if running {
         return Decision::Keep(Duration::from_millis(200));
     }
-    let ends = time_after(request.creation_timestamp().map_or(Timestamp::MIN, |time| time.0), KEPT);
+    let ends = time_after(request.creation_timestamp().map_or(Timestamp::MIN, |time| time.0), FAILED_REQUEST_RETENTION);
     if status.errors.is_empty() || ends <= now { Decision::Delete } else { Decision::Keep(duration_until(ends, now)) }
 }
 

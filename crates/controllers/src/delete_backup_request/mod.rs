@@ -17,7 +17,7 @@ use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::velero::v1::{
     Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase,
 };
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::{Completion, EventType, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ const STAGES: [(&str, Duration); 5] = [
     ("record", Duration::from_millis(200)),
 ];
 
-/// How many deletions run at a time.
+/// Maximum number of deletions that run in parallel.
 const MAX_CONCURRENT_DELETIONS: usize = 4;
 
 /// The lifecycle of a DeleteBackupRequest.
@@ -173,7 +173,7 @@ async fn begin(job: &Job<DeleteBackupRequestController>, backup: &Backup) -> Res
         written.map_err(|e| Error::api(format!("write status of backup {name}"), e))
     };
     kill::point("deletion.mark.before");
-    Patience::default().run(&job.tree.root(), write).await?;
+    RetryPolicy::default().run(&job.tree.root(), write).await?;
     kill::point("deletion.mark.after");
     Ok(())
 }

@@ -7,8 +7,8 @@ use kube::api::{DeleteParams, ListParams, Preconditions};
 use plimsoll_api::velero::v1::{Backup, BackupStorageLocation, PodVolumeBackup, Restore};
 use plimsoll_archive::volume_info::VolumeSnapshot;
 use plimsoll_archive::{codec, layout};
-use plimsoll_engine::ports::Guard;
-use plimsoll_engine::{Error, Patience, delete, kill, show_waits};
+use plimsoll_engine::ports::LeadershipGuard;
+use plimsoll_engine::{Error, RetryPolicy, delete, kill, show_store_waits};
 use plimsoll_operations::{Job, Stages};
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use super::DeleteBackupRequestController;
 use crate::plugins;
 
-/// How long the files of restores may take to go.
+/// Timeout of the deletion of the files of restores.
 const RESTORE_FILES_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Everything but the backup's own record. Returns what could not be removed.
@@ -30,7 +30,7 @@ pub(super) async fn remove_all(
 ) -> Result<Vec<String>, Error> {
     let mut errors = Vec::new();
     if let Some(store) = open_store(job, backup).await? {
-        let _shown = show_waits(&store, &job.tree.root());
+        let _shown = show_store_waits(&store, &job.tree.root());
         let moved = MovedSnapshots::default();
         errors.extend(run_actions(job, backup, &store, &moved, &stages.start("actions")).await?);
         errors.extend(delete_native_snapshots(job, backup, &store).await?);
@@ -58,7 +58,7 @@ async fn open_store(job: &Job<DeleteBackupRequestController>, backup: &Backup) -
         let location = found.ok_or_else(|| Error::Selection(format!("backup storage location {name} not found")))?;
         job.context.storage.open(&location).await
     };
-    Patience::default().run(&job.tree.root(), open).await.map(Some)
+    RetryPolicy::default().run(&job.tree.root(), open).await.map(Some)
 }
 
 async fn run_actions(
@@ -125,7 +125,7 @@ async fn forget_volume_data(
 }
 
 async fn read_list<T: DeserializeOwned>(store: &Store, key: &str, task: &Task) -> Result<Vec<T>, Error> {
-    match Patience::default().run(task, || async { Ok(store.get(key).await?) }).await {
+    match RetryPolicy::default().run(task, || async { Ok(store.get(key).await?) }).await {
         Ok(bytes) => {
             codec::read_gzip_list(bytes.as_ref()).map_err(|source| Error::Archive { name: key.into(), source })
         }
@@ -149,14 +149,14 @@ async fn remove_restores(
     task: &Task,
 ) -> Result<Vec<String>, Error> {
     let list = || restores_of(job, backup);
-    for restore in Patience::default().run(task, list).await? {
+    for restore in RetryPolicy::default().run(task, list).await? {
         kill::point("deletion.restore.before");
-        Patience::default().run(task, || job.context.leader.delete::<Restore>(&restore)).await?;
+        RetryPolicy::default().run(task, || job.context.leader.delete::<Restore>(&restore)).await?;
         kill::point("deletion.restore.after");
     }
     let deadline = tokio::time::Instant::now() + RESTORE_FILES_TIMEOUT;
     loop {
-        let left = Patience::default().run(task, list).await?;
+        let left = RetryPolicy::default().run(task, list).await?;
         if left.is_empty() {
             return Ok(Vec::new());
         }
@@ -174,7 +174,7 @@ pub(super) async fn remove_record(
     backup: &Backup,
     task: &Task,
 ) -> Result<(), Error> {
-    job.record.commit().await?;
+    job.record.check_commit().await?;
     let name = backup.name_any();
     let preconditions = Preconditions { uid: backup.uid(), resource_version: None };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
@@ -186,7 +186,7 @@ pub(super) async fn remove_record(
         }
     };
     kill::point("deletion.record.before");
-    Patience::default().run(task, delete).await?;
+    RetryPolicy::default().run(task, delete).await?;
     kill::point("deletion.record.after");
     task.finish();
     Ok(())

@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-use super::links::{Refusal, Signer, Target};
+use super::links::{InvalidLink, Signer, Target};
 use crate::settings::DownloadSettings;
 
 /// A client that does not finish its handshake must not hold a connection for ever.
@@ -45,7 +45,7 @@ pub struct Listening {
 /// Starts to listen.
 pub async fn listen(settings: &DownloadSettings, client: Client, namespace: &str) -> Result<Listening, Error> {
     let what = format!("listen for downloads on {}", settings.address);
-    let failed = |detail: String| Error::Answer { what: what.clone(), detail };
+    let failed = |detail: String| Error::InvalidResponse { what: what.clone(), detail };
     let acceptor = settings.tls.as_ref().map(|(cert, key)| acceptor(cert, key)).transpose().map_err(failed)?;
     let listener = TcpListener::bind(settings.address).await.map_err(|e| failed(e.to_string()))?;
     let address = listener.local_addr().map_err(|e| failed(e.to_string()))?;
@@ -148,9 +148,9 @@ impl Service {
         };
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         signer.open(path, query, Timestamp::now()).map_err(|refusal| match refusal {
-            Refusal::Malformed => text(StatusCode::NOT_FOUND, "this is no link to a download"),
-            Refusal::Forged => text(StatusCode::FORBIDDEN, "the signature of this link is not valid"),
-            Refusal::Expired => text(StatusCode::FORBIDDEN, "this link has expired: ask for a new one"),
+            InvalidLink::Malformed => text(StatusCode::NOT_FOUND, "this is no link to a download"),
+            InvalidLink::Forged => text(StatusCode::FORBIDDEN, "the signature of this link is not valid"),
+            InvalidLink::Expired => text(StatusCode::FORBIDDEN, "this link has expired: ask for a new one"),
         })
     }
 

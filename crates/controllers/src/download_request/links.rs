@@ -23,7 +23,7 @@ const SECRET: &str = "plimsoll-download-links";
 const FIELD: &str = "key";
 const ROOT: &str = "/downloads/";
 
-/// What a link leads to.
+/// The target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The BackupStorageLocation.
@@ -32,18 +32,18 @@ pub struct Target {
     pub key: String,
 }
 
-/// Why a link does not open anything.
+/// Why a link is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum InvalidLink {
     /// It is not a link of ours.
     Malformed,
     /// It was changed, or the key has changed.
     Forged,
-    /// Its time is over.
+    /// It has expired.
     Expired,
 }
 
-/// Makes and checks links.
+/// Creates and verifies links.
 pub struct Signer {
     key: Vec<u8>,
 }
@@ -78,19 +78,19 @@ impl Signer {
         format!("{ROOT}{}/{}?expires={expires}&signature={signature}", target.location, target.key)
     }
 
-    /// What a link opens, from its path and query.
-    pub fn open(&self, path: &str, query: &str, now: Timestamp) -> Result<Target, Refusal> {
+    /// Verifies a link and returns its target.
+    pub fn open(&self, path: &str, query: &str, now: Timestamp) -> Result<Target, InvalidLink> {
         let (location, key) =
-            path.strip_prefix(ROOT).and_then(|rest| rest.split_once('/')).ok_or(Refusal::Malformed)?;
+            path.strip_prefix(ROOT).and_then(|rest| rest.split_once('/')).ok_or(InvalidLink::Malformed)?;
         let field = |name: &str| {
-            query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).ok_or(Refusal::Malformed)
+            query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).ok_or(InvalidLink::Malformed)
         };
-        let expires: i64 = field("expires")?.parse().map_err(|_| Refusal::Malformed)?;
-        let signature = hex::decode(field("signature")?).map_err(|_| Refusal::Malformed)?;
+        let expires: i64 = field("expires")?.parse().map_err(|_| InvalidLink::Malformed)?;
+        let signature = hex::decode(field("signature")?).map_err(|_| InvalidLink::Malformed)?;
         let target = Target { location: location.to_owned(), key: key.to_owned() };
         // Compares in constant time.
-        self.mac(&target, expires).verify_slice(&signature).map_err(|_| Refusal::Forged)?;
-        if now.as_second() > expires { Err(Refusal::Expired) } else { Ok(target) }
+        self.mac(&target, expires).verify_slice(&signature).map_err(|_| InvalidLink::Forged)?;
+        if now.as_second() > expires { Err(InvalidLink::Expired) } else { Ok(target) }
     }
 
     fn mac(&self, target: &Target, expires: i64) -> Hmac<Sha256> {
@@ -133,23 +133,23 @@ mod tests {
         let (path, query) = link();
         let opened = signer().open(&path, &query, at(600)).unwrap();
         assert_eq!(opened, Target { location: "default".into(), key: "backups/b/b.tar.gz".into() });
-        assert_eq!(signer().open(&path, &query, at(601)), Err(Refusal::Expired));
+        assert_eq!(signer().open(&path, &query, at(601)), Err(InvalidLink::Expired));
     }
 
     #[test]
     fn a_changed_link_opens_nothing() {
         let (path, query) = link();
         let cases = [
-            (path.replace("b.tar.gz", "velero-backup.json"), query.clone(), Refusal::Forged),
-            (path.replace("default", "other"), query.clone(), Refusal::Forged),
-            (path.clone(), query.replace("expires=600", "expires=6000"), Refusal::Forged),
-            (path.clone(), query.replace("signature=", "signature=zz"), Refusal::Malformed),
-            (path.clone(), "expires=600".into(), Refusal::Malformed),
-            ("/elsewhere".into(), query.clone(), Refusal::Malformed),
+            (path.replace("b.tar.gz", "velero-backup.json"), query.clone(), InvalidLink::Forged),
+            (path.replace("default", "other"), query.clone(), InvalidLink::Forged),
+            (path.clone(), query.replace("expires=600", "expires=6000"), InvalidLink::Forged),
+            (path.clone(), query.replace("signature=", "signature=zz"), InvalidLink::Malformed),
+            (path.clone(), "expires=600".into(), InvalidLink::Malformed),
+            ("/elsewhere".into(), query.clone(), InvalidLink::Malformed),
         ];
         for (path, query, refusal) in cases {
             assert_eq!(signer().open(&path, &query, at(1)), Err(refusal), "{path}?{query}");
         }
-        assert_eq!(Signer { key: b"another".to_vec() }.open(&path, &query, at(1)), Err(Refusal::Forged));
+        assert_eq!(Signer { key: b"another".to_vec() }.open(&path, &query, at(1)), Err(InvalidLink::Forged));
     }
 }

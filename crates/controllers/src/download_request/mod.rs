@@ -25,8 +25,8 @@ use crate::context::Context;
 
 /// A link is good for so long.
 const VALID_FOR: Duration = Duration::from_mins(10);
-/// Clients wait up to a minute: what is missing may still come.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// How soon a request without a link is tried again; clients wait up to a minute.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
@@ -78,7 +78,7 @@ async fn answer(request: &DownloadRequest, context: &Context) -> Result<Action, 
                 let expiration = known.expiration.map_or(expiration, |time| format!("{:.0}", time.0));
                 write(request, &json!({ "expiration": expiration, "message": message }), context).await?;
             }
-            Ok(Action::requeue(TRY_AGAIN))
+            Ok(Action::requeue(RETRY_INTERVAL))
         }
     }
 }

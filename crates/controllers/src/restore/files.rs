@@ -1,4 +1,4 @@
-//! Restores that are being deleted: their files in the location go first, held by a finalizer.
+//! Restores that are being deleted: a finalizer ensures that their files in the location are deleted first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// A location that cannot be used now is looked at again after so long.
-const TRY_AGAIN: Duration = Duration::from_secs(10);
+/// How soon an unavailable location is checked again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
@@ -34,40 +34,49 @@ async fn reconcile(restore: Arc<Restore>, context: Arc<Context>) -> Result<Actio
     if context.runtime.active.contains(&restore.uid().unwrap_or_default()) {
         return Ok(Action::requeue(Duration::from_millis(200)));
     }
-    match standing(find_location(&restore, &context).await?.as_ref()) {
-        Standing::Usable(location) => remove_files(&restore, location, &context).await?,
-        Standing::Gone(why) => {
-            tell(&restore, "FilesLeft", &format!("its files are not deleted: {why}"), &context).await;
+    match location_state(find_location(&restore, &context).await?.as_ref()) {
+        LocationState::Usable(location) => remove_files(&restore, location, &context).await?,
+        LocationState::Unusable(cause) => {
+            record_warning(&restore, "FilesLeft", &format!("files in the location are not deleted: {cause}"), &context)
+                .await;
         }
-        Standing::Later(why) => {
-            tell(&restore, "FilesNotDeleted", &format!("its files cannot be deleted now: {why}"), &context).await;
-            return Ok(Action::requeue(TRY_AGAIN));
+        LocationState::Unavailable(cause) => {
+            record_warning(
+                &restore,
+                "FilesNotDeleted",
+                &format!("files in the location cannot be deleted yet: {cause}"),
+                &context,
+            )
+            .await;
+            return Ok(Action::requeue(RETRY_INTERVAL));
         }
     }
     release(&restore, &context).await?;
     Ok(Action::await_change())
 }
 
-async fn tell(restore: &Restore, reason: &str, message: &str, context: &Context) {
+async fn record_warning(restore: &Restore, reason: &str, message: &str, context: &Context) {
     context.leader.events.record(&restore.object_ref(&()), EventType::Warning, reason, message).await;
 }
 
 #[derive(Debug)]
-enum Standing<'a> {
+enum LocationState<'a> {
     Usable(&'a BackupStorageLocation),
-    /// They can never be deleted through it.
-    Gone(String),
-    /// Waiting may help.
-    Later(String),
+    /// The files can never be deleted.
+    Unusable(String),
+    /// The files can be deleted later.
+    Unavailable(String),
 }
 
-fn standing(location: Option<&BackupStorageLocation>) -> Standing<'_> {
-    let Some(location) = location else { return Standing::Gone("its backup or its location no longer exists".into()) };
+fn location_state(location: Option<&BackupStorageLocation>) -> LocationState<'_> {
+    let Some(location) = location else {
+        return LocationState::Unusable("its backup or its location no longer exists".into());
+    };
     let name = location.name_any();
     match location.status.as_ref().and_then(|status| status.phase.clone()) {
-        _ if is_read_only(location) => Standing::Gone(format!("location {name} is read-only")),
-        Some(LocationPhase::Available) => Standing::Usable(location),
-        _ => Standing::Later(format!("location {name} is not available")),
+        _ if is_read_only(location) => LocationState::Unusable(format!("location {name} is read-only")),
+        Some(LocationPhase::Available) => LocationState::Usable(location),
+        _ => LocationState::Unavailable(format!("location {name} is not available")),
     }
 }
 
@@ -103,7 +112,7 @@ async fn release(restore: &Restore, context: &Context) -> Result<(), Error> {
     let name = restore.name_any();
     match context.leader.api::<Restore>().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
-        // What has changed meanwhile is looked at anew.
+        // The change triggers another reconcile.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(error) => Err(Error::api(format!("release restore {name}"), error)),
     }
@@ -116,17 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_deleted_only_where_that_is_possible_and_what_never_comes_is_not_waited_for() {
+    fn only_an_unavailable_location_is_waited_for() {
         let mut location = BackupStorageLocation::fixture();
-        assert!(matches!(standing(None), Standing::Gone(_)));
-        assert!(matches!(standing(Some(&location)), Standing::Later(_)));
+        assert!(matches!(location_state(None), LocationState::Unusable(_)));
+        assert!(matches!(location_state(Some(&location)), LocationState::Unavailable(_)));
         let status = BackupStorageLocationStatus {
             phase: Some(LocationPhase::Available),
             ..BackupStorageLocationStatus::default()
         };
         location.status = Some(status);
-        assert!(matches!(standing(Some(&location)), Standing::Usable(_)));
+        assert!(matches!(location_state(Some(&location)), LocationState::Usable(_)));
         location.spec.access_mode = Some(AccessMode::ReadOnly);
-        assert!(matches!(standing(Some(&location)), Standing::Gone(_)));
+        assert!(matches!(location_state(Some(&location)), LocationState::Unusable(_)));
     }
 }

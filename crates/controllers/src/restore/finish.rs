@@ -7,9 +7,9 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{RestorePhase, RestoreSpec};
 use plimsoll_archive::layout;
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
-use plimsoll_engine::operations::{Operations, Owner};
+use plimsoll_engine::item_operations::{ItemOperationOwner, ItemOperations};
 use plimsoll_engine::outcome::Recorder;
-use plimsoll_engine::ports::Guard;
+use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::restore::hooks::HookCounts;
 use plimsoll_engine::restore::{self, RestoreRun};
 use plimsoll_engine::{Error, kill};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::RestoreController;
 use crate::{completion, item_operations};
 
-/// How long work in the background may take where a Restore does not say.
+/// Default timeout of item operations.
 const DEFAULT_OPERATION_TIMEOUT: Duration = Duration::from_hours(4);
 
 /// Work that item actions began in the background ends before the restore does.
@@ -29,7 +29,7 @@ pub(super) async fn wait_for_operations(
     job: &Job<RestoreController>,
     store: &Store,
     begun: &Value,
-    operations: &Operations,
+    operations: &ItemOperations,
     failed: bool,
 ) -> Result<(), Error> {
     if operations.is_empty() {
@@ -70,7 +70,7 @@ pub(super) async fn save(
     store: &Store,
     recorder: Arc<Recorder>,
     (hooks, volumes): (HookCounts, &[RestoreVolumeInfo]),
-    operations: &Operations,
+    operations: &ItemOperations,
     saving: &Task,
 ) -> Result<Completion, Error> {
     let recorder = Arc::into_inner(recorder).ok_or_else(|| {
@@ -79,12 +79,12 @@ pub(super) async fn save(
     let recorded = recorder.finish()?;
     restore::save(store, &job.id.name, &recorded, volumes, saving, job.record.as_ref()).await?;
     if !operations.is_empty() {
-        let owner = Owner { verb: RestoreController::VERB, name: &job.id.name, uid: &job.id.uid };
+        let owner = ItemOperationOwner { verb: RestoreController::VERB, name: &job.id.name, uid: &job.id.uid };
         let key = layout::restore_item_operations(&job.id.name);
         item_operations::save_operations(store, &key, operations, owner, saving).await?;
     }
     saving.finish();
-    job.record.commit().await?;
+    job.record.check_commit().await?;
     let mut completion = completion::of(&recorded.results);
     if hooks.attempted > 0 {
         completion.status["hookStatus"] = json!({ "hooksAttempted": hooks.attempted, "hooksFailed": hooks.failed });

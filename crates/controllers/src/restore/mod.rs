@@ -18,7 +18,7 @@ use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_api::{labels, validate};
 use plimsoll_engine::outcome::Recorder;
 use plimsoll_engine::restore::RestoreRun;
-use plimsoll_engine::{Error, Heard, kill};
+use plimsoll_engine::{Error, PluginLogSink, kill};
 use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState, projection};
 use plimsoll_progress::Unit;
 use plimsoll_select::resource_order::NON_RESTORABLE_RESOURCES;
@@ -109,9 +109,9 @@ impl Lifecycle for RestoreController {
         // One that is left to the default has a name from here on.
         backup.spec.storage_location = Some(location);
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
-        let heard = Arc::new(Heard::default());
-        heard.attach(&recorder);
-        let plugins = RestorePlugins { heard: Arc::clone(&heard), ..RestorePlugins::default() };
+        let plugin_log = Arc::new(PluginLogSink::default());
+        plugin_log.attach(&recorder);
+        let plugins = RestorePlugins { plugin_log: Arc::clone(&plugin_log), ..RestorePlugins::default() };
         let prepared = prepare(job, &store, &begun, &backup, &recorder, &plugins, &stages);
         let run = job.unless_cancelled(prepared).await?;
         announce_total(job, &run).await?;
@@ -130,7 +130,7 @@ impl Lifecycle for RestoreController {
         volumes.extend(plugins.csi.get().map(|csi| csi.infos()).unwrap_or_default());
         let hooks = job.unless_cancelled(finalize(job, &run, &recorder, &stages.start("finalizing"))).await?;
         drop(run);
-        heard.detach();
+        plugin_log.detach();
         let mut completion =
             save(job, &store, recorder, (hooks, &volumes), &operations, &stages.start("saving")).await?;
         completion::add_item_operations(&mut completion, Self::VERB, &operations);
@@ -180,7 +180,7 @@ async fn open_location(job: &Job<RestoreController>, backup: &Backup) -> Result<
 
 /// The total is known, and written, before the first object is created.
 async fn announce_total(job: &Job<RestoreController>, run: &RestoreRun) -> Result<(), Error> {
-    run.task.meter(Unit::Items).set_total(run.plan.opening_total(&run.rules.actions));
+    run.task.meter(Unit::Items).set_total(run.plan.initial_total(&run.rules.actions));
     kill::point("restore.total.before");
     job.patch_subject(
         &json!({ "status": projection::progress(&job.tree.snapshot(), RestoreController::ITEM_COUNTERS) }),

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_engine::restore::action::RestoreItemAction;
 use plimsoll_engine::restore::actions::Actions;
-use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Heard};
+use plimsoll_engine::{Error, PluginLogSink};
 use plimsoll_operations::Job;
 use plimsoll_plugin::PluginActions;
 use plimsoll_volumes::csi::CsiRestore;
@@ -18,7 +18,7 @@ use crate::{item_operations, plugins};
 /// The plugins of one restore.
 #[derive(Default)]
 pub(super) struct RestorePlugins {
-    pub(super) heard: Arc<Heard>,
+    pub(super) plugin_log: Arc<PluginLogSink>,
     pub(super) actions: OnceLock<PluginActions>,
     pub(super) snapshots: OnceLock<Arc<SnapshotRestore>>,
     pub(super) csi: OnceLock<Arc<CsiRestore>>,
@@ -30,12 +30,12 @@ impl RestorePlugins {
         &self,
         job: &Job<RestoreController>,
         actions: &mut Actions,
-        with: &Selecting,
+        with: &ItemFilter,
         begun: &Value,
     ) -> Result<(), Error> {
-        let added = plugins::add_restore_actions(&job.context, actions, with.catalog(), &self.heard).await;
-        let background = |action: &Arc<dyn RestoreItemAction>| Arc::clone(action).background();
-        item_operations::cancel_abandoned(&job.journal_entries, actions, background, begun, job.journal.as_ref())
+        let added = plugins::add_restore_actions(&job.context, actions, with.catalog(), &self.plugin_log).await;
+        let operation_client = |action: &Arc<dyn RestoreItemAction>| Arc::clone(action).operation_client();
+        item_operations::cancel_abandoned(&job.journal_entries, actions, operation_client, begun, job.journal.as_ref())
             .await?;
         let _ = self.actions.set(added);
         Ok(())

@@ -1,9 +1,9 @@
-//! What a Restore refers to in other objects, read and compiled.
+//! The ConfigMaps that a Restore refers to, read and compiled.
 
 use plimsoll_api::velero::v1::RestoreSpec;
 use plimsoll_engine::Error;
+use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_engine::restore::hooks::RestoreHooks;
-use plimsoll_engine::selection::Selecting;
 use plimsoll_select::resource_modifiers::ResourceModifiers;
 use plimsoll_select::resource_policies::ResourcePolicies;
 
@@ -31,7 +31,7 @@ impl ResolvedSpec {
             Ok(modifiers) => modifiers,
             Err(fault) => return Ok(Err(fault)),
         };
-        Ok(match (RestoreHooks::new(spec), Selecting::for_restore(spec, policies.as_ref(), &[])) {
+        Ok(match (RestoreHooks::new(spec), ItemFilter::for_restore(spec, policies.as_ref(), &[])) {
             (Ok(hooks), Ok(_)) => Ok(Self { policies, modifiers, hooks }),
             (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
         })

@@ -1,4 +1,4 @@
-//! What a Restore wants of the volumes, for each method.
+//! Parameters of the volumes of a Restore, by method.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use kube::ResourceExt;
 use plimsoll_api::velero::v1::{Backup, PodVolumeBackup, RestoreSpec, UploaderConfigForRestore, UploaderSettings};
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
 use plimsoll_engine::Error;
-use plimsoll_engine::operations::Operations;
+use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::ItemOperations;
 use plimsoll_engine::outcome::{Recorder, Scope};
-use plimsoll_engine::ports::{Journal, SnapshotVolumes, VolumeData};
+use plimsoll_engine::ports::{Journal, SnapshotRestorer, VolumeRestorer};
 use plimsoll_engine::restore::actions::Actions;
-use plimsoll_engine::restore::{RestoreRun, Volumes};
-use plimsoll_engine::selection::Selecting;
+use plimsoll_engine::restore::{BackupVolumes, RestoreRun};
 use plimsoll_operations::{Job, Stages};
 use plimsoll_select::resources::DiscoveredResources;
 use plimsoll_volumes::VolumeJob;
@@ -26,7 +26,7 @@ use super::finish::operation_limit;
 use super::plugins::RestorePlugins;
 use crate::plugins;
 
-/// What this Restore wants of CSI snapshots.
+/// Parameters of CSI snapshots.
 pub(super) fn csi_parameters(job: &Job<RestoreController>, backup: &Backup, stages: &Stages) -> CsiRestoreParameters {
     CsiRestoreParameters {
         services: Arc::clone(&job.context.transfers),
@@ -43,12 +43,12 @@ pub(super) fn csi_parameters(job: &Job<RestoreController>, backup: &Backup, stag
 pub(super) fn snapshot_restore(
     job: &Job<RestoreController>,
     backup: &Backup,
-    volumes: &Volumes,
-    operations: &Arc<Operations>,
+    volumes: &BackupVolumes,
+    operations: &Arc<ItemOperations>,
     plugins: &RestorePlugins,
     stages: &Stages,
-) -> Option<Arc<dyn SnapshotVolumes>> {
-    if volumes.native().is_empty() {
+) -> Option<Arc<dyn SnapshotRestorer>> {
+    if volumes.native_snapshots().is_empty() {
         return None;
     }
     let parameters = SnapshotRestoreParameters {
@@ -56,12 +56,12 @@ pub(super) fn snapshot_restore(
         job: volume_job(job, stages),
         created: job.subject.metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0),
         backup: backup.name_any(),
-        snapshots: volumes.native().to_vec(),
+        snapshots: volumes.native_snapshots().to_vec(),
         journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
         known: job.journal_entries.clone(),
         operations: Arc::clone(operations),
-        heard: Arc::clone(&plugins.heard),
-        logs: plugins::lines(&plugins.heard),
+        plugin_log: Arc::clone(&plugins.plugin_log),
+        logs: plugins::lines(&plugins.plugin_log),
         limit: operation_limit(&job.subject.spec),
     };
     let made = Arc::new(SnapshotRestore::new(parameters));
@@ -71,23 +71,27 @@ pub(super) fn snapshot_restore(
 
 /// The backups of files that are restored. Where claims are left out, those of claims are not: they would be written over whatever
 /// the claim of that name holds now.
-pub(super) fn files_to_restore(volumes: &Volumes, selecting: &Selecting, recorder: &Recorder) -> Vec<PodVolumeBackup> {
+pub(super) fn files_to_restore(
+    volumes: &BackupVolumes,
+    item_filter: &ItemFilter,
+    recorder: &Recorder,
+) -> Vec<PodVolumeBackup> {
     let why = |backup: &PodVolumeBackup| match volumes.restores_data() {
         false => Some("spec.restorePVs is false"),
-        true if !selecting.claims() && fs_backup::is_of_claim(backup) => {
+        true if !item_filter.includes_claims() && fs_backup::is_of_claim(backup) => {
             Some("the restore leaves persistentvolumeclaims out")
         }
         true => None,
     };
     let mut files = Vec::new();
-    for backup in volumes.files() {
+    for backup in volumes.pod_volume_backups() {
         let Some(why) = why(backup) else {
             files.push(backup.clone());
             continue;
         };
         let pod = backup.spec.pod.clone().unwrap_or_default();
         let (namespace, pod) = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
-        if selecting.pods_of(&namespace) {
+        if item_filter.includes_pods_of(&namespace) {
             let volume = backup.spec.volume.as_deref().unwrap_or_default();
             let line = format!("the files of volume {namespace}/{pod}/{volume} are not restored: {why}");
             recorder.warn(&Scope::Namespace(namespace), line);
@@ -105,7 +109,7 @@ pub(super) fn fs_restore(
     actions: &mut Actions,
     catalog: &DiscoveredResources,
     stages: &Stages,
-) -> Result<Option<Arc<dyn VolumeData>>, Error> {
+) -> Result<Option<Arc<dyn VolumeRestorer>>, Error> {
     let parameters = FsRestoreParameters {
         services: Arc::clone(&job.context.transfers),
         helper: job.context.settings.restore_helper.clone(),
@@ -117,7 +121,7 @@ pub(super) fn fs_restore(
         settings: uploader_settings(&job.subject.spec),
     };
     let data = FsRestore::register(parameters, actions, catalog)?;
-    Ok(data.map(|data| Arc::new(data) as Arc<dyn VolumeData>))
+    Ok(data.map(|data| Arc::new(data) as Arc<dyn VolumeRestorer>))
 }
 
 /// Waits for the data of volumes. What went wrong with one is an error of the restore.

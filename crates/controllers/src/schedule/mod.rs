@@ -22,7 +22,7 @@ use crate::backup::BackupController;
 use crate::context::Context;
 use crate::cron::Cron;
 
-/// A schedule is looked at at least this often: clocks may jump.
+/// Maximum interval between checks of a schedule: clocks may jump.
 const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
 /// While a backup of the schedule is under way.
@@ -33,7 +33,7 @@ pub async fn control(context: Arc<Context>) {
     run_controller::<Schedule, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
-/// What is known when a schedule is looked at.
+/// The observed state of a schedule.
 #[derive(Clone, Debug, Default)]
 struct Observed {
     faults: Vec<String>,
@@ -47,7 +47,7 @@ struct Observed {
     busy: Option<String>,
 }
 
-/// What to do about it.
+/// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decision {
     /// Say what is wrong.

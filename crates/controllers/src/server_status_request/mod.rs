@@ -16,14 +16,14 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// An answer is kept for so long.
-const KEPT: Duration = Duration::from_mins(1);
-/// The API whose behaviour this server has: clients compare major and minor version with their own.
-const SPOKEN: &str = "v1.18.3";
+/// Retention of answered requests.
+const RETENTION: Duration = Duration::from_mins(1);
+/// The Velero version whose API this server implements: clients compare major and minor version.
+const VELERO_VERSION: &str = "v1.18.3";
 
-/// The version that clients are told.
+/// The reported server version.
 pub fn server_version() -> String {
-    format!("{SPOKEN}-plimsoll.{}", env!("CARGO_PKG_VERSION"))
+    format!("{VELERO_VERSION}-plimsoll.{}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Runs the controller until the future is dropped.
@@ -43,7 +43,7 @@ fn decide(request: &ServerStatusRequest, now: Timestamp) -> Decision {
     if status.phase != Some(RequestPhase::Processed) {
         return Decision::Answer;
     }
-    let ends = time_after(status.processed_timestamp.map_or(Timestamp::MIN, |time| time.0), KEPT);
+    let ends = time_after(status.processed_timestamp.map_or(Timestamp::MIN, |time| time.0), RETENTION);
     if ends <= now { Decision::Delete } else { Decision::Keep(duration_until(ends, now)) }
 }
 
@@ -54,7 +54,7 @@ async fn reconcile(request: Arc<ServerStatusRequest>, context: Arc<Context>) -> 
         Decision::Answer => answer(&name, &context).await?,
         Decision::Delete => context.leader.delete::<ServerStatusRequest>(&name).await?,
     }
-    Ok(Action::requeue(KEPT))
+    Ok(Action::requeue(RETENTION))
 }
 
 async fn answer(name: &str, context: &Context) -> Result<(), Error> {

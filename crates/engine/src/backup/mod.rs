@@ -1,16 +1,16 @@
-//! Backup of objects: count, read, pack, save, commit.
+//! Backup of objects: count, read, write the tarball, write the other files, commit.
 
-mod act;
 pub mod actions;
-mod again;
-mod found;
-mod pack;
+mod backup_files;
+mod item_processor;
+mod item_reader;
+mod item_tracker;
 mod plan;
-mod read;
+mod post_operation_items;
 mod run;
-mod save;
+mod tarball_upload;
 
-pub use again::read_again;
+pub use backup_files::{ExistingBackup, discard, find_existing_backup, save_metadata, save_snapshots};
 pub use plan::{BackupPlan, PlannedResource, plan};
-pub use run::{BackedUp, BackupRun};
-pub use save::{Standing, discard, save_metadata, save_snapshots, standing};
+pub use post_operation_items::update_post_operation_items;
+pub use run::{BackupResults, BackupRun};

@@ -1,4 +1,4 @@
-//! What a backup will read, and about how much that is.
+//! The plan of a backup: resources, namespaces, expected counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,34 +8,34 @@ use plimsoll_progress::{Task, Total, Unit};
 use plimsoll_select::resource_order::backup_rank;
 use serde::Serialize;
 
-use crate::cluster::{Cluster, Discovered, ItemMeta, PageQuery, Resource, pages};
-use crate::selection::Selecting;
-use crate::{Error, Patience};
+use crate::cluster::{Cluster, Discovery, ItemMeta, PageQuery, Resource, list_pages};
+use crate::item_filter::ItemFilter;
+use crate::{Error, RetryPolicy};
 
-/// Up to so many namespaces are listed one by one; above, one cluster-wide list is cheaper than so many requests.
-const FEW_NAMESPACES: usize = 8;
-/// How many counts are asked for at the same time.
+/// Up to so many namespaces are listed one by one; for more, one cluster-wide list is cheaper.
+const MAX_LISTED_NAMESPACES: usize = 8;
+/// Resources counted in parallel.
 const PARALLEL_COUNTS: usize = 8;
 
-/// What a backup will read.
+/// The plan of a backup.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupPlan {
-    /// Resources in the order in which reading them begins.
+    /// Resources, in the order in which they are read.
     pub resources: Vec<PlannedResource>,
-    /// The selected namespaces; absent if every namespace is.
+    /// The selected namespaces; `None` means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<BTreeSet<String>>,
     /// Label selector that the API server applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<String>,
-    /// Resources that the API server serves, planned or not, by group-resource.
+    /// All resources that the API server serves, by group-resource.
     #[serde(skip)]
     pub served: BTreeMap<String, Resource>,
-    /// What was asked for and is not there.
+    /// Requested objects that do not exist.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// What will be missing, and why.
+    /// APIs that are excluded, with the cause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -44,67 +44,68 @@ pub struct BackupPlan {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedResource {
-    /// What to list.
+    /// The resource.
     #[serde(flatten)]
     pub resource: Resource,
-    /// About how many there are; absent where the API server does not say.
+    /// Expected number of objects, if the API server reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<u64>,
 }
 
 impl BackupPlan {
-    /// About how many items there are, if that is known of every resource.
+    /// Expected number of items, if it is known for every resource.
     pub fn expected(&self) -> Option<u64> {
         self.resources.iter().map(|planned| planned.expected).sum()
     }
 
-    /// The lists that find the selected objects of a resource.
+    /// The LIST requests for the selected objects of a resource.
     pub fn queries(&self, resource: &Resource) -> Vec<PageQuery> {
         let query = PageQuery { limit: 500, label_selector: self.labels_for(resource), ..PageQuery::default() };
         match &self.namespaces {
-            Some(few) if resource.namespaced && few.len() <= FEW_NAMESPACES => {
-                few.iter().map(|ns| PageQuery { namespace: Some(ns.clone()), ..query.clone() }).collect()
+            Some(names) if resource.namespaced && names.len() <= MAX_LISTED_NAMESPACES => {
+                names.iter().map(|ns| PageQuery { namespace: Some(ns.clone()), ..query.clone() }).collect()
             }
             _ => vec![query],
         }
     }
 
-    /// Namespaces are kept for what they hold, so their own labels do not decide.
+    /// Namespaces are included because of their items, so the label selector does not apply to them.
     fn labels_for(&self, resource: &Resource) -> Option<String> {
         if is_namespaces(resource) { None } else { self.label_selector.clone() }
     }
 }
 
-/// Whether this is the resource of namespaces themselves.
+/// Whether this is the resource `namespaces`.
 pub fn is_namespaces(resource: &Resource) -> bool {
     resource.group.is_empty() && resource.plural == "namespaces"
 }
 
-/// Finds out what there is and counts it. `task` shows how far that is.
+/// Discovers and counts the objects to back up. `task` shows the progress.
 pub async fn plan(
     cluster: &Cluster,
-    select: impl FnOnce(&[Resource], &[String]) -> Result<Selecting, Error>,
+    select: impl FnOnce(&[Resource], &[String]) -> Result<ItemFilter, Error>,
     task: &Task,
-) -> Result<(BackupPlan, Selecting), Error> {
+) -> Result<(BackupPlan, ItemFilter), Error> {
     task.say("discovering resources");
-    let Discovered { resources, unavailable } = Patience::default().run(task, || cluster.discover()).await?;
+    let Discovery { resources, unavailable } = RetryPolicy::default().run(task, || cluster.discover()).await?;
     let all_namespaces = list_namespaces(cluster, task).await?;
     let names: Vec<String> = all_namespaces.iter().map(|meta| meta.name.clone()).collect();
-    let selecting = select(&resources, &names)?;
-    let namespaces = selected_namespaces(&selecting, &all_namespaces);
+    let item_filter = select(&resources, &names)?;
+    let namespaces = selected_namespaces(&item_filter, &all_namespaces);
     let served = resources.iter().map(|resource| (resource.group_resource(), resource.clone())).collect();
-    let resources = resources.into_iter().filter(|resource| is_namespaces(resource) || selecting.resource(resource));
+    let resources =
+        resources.into_iter().filter(|resource| is_namespaces(resource) || item_filter.includes_resource(resource));
     let mut plan = BackupPlan {
         resources: resources.map(|resource| PlannedResource { resource, expected: None }).collect(),
         namespaces,
-        label_selector: selecting.label_query(),
+        label_selector: item_filter.label_query(),
         served,
-        errors: absent_namespaces(&selecting, &names),
-        warnings: unavailable.into_iter().map(|(api, why)| format!("API {api} is left out: {why}")).collect(),
+        errors: missing_namespaces(&item_filter, &names),
+        warnings: unavailable.into_iter().map(|(api, error)| format!("API {api} is excluded: {error}")).collect(),
     };
     plan.resources.sort_by_key(|planned| backup_rank(&planned.resource.group, &planned.resource.plural));
     count(cluster, &mut plan, task).await?;
-    Ok((plan, selecting))
+    Ok((plan, item_filter))
 }
 
 async fn list_namespaces(cluster: &Cluster, task: &Task) -> Result<Vec<ItemMeta>, Error> {
@@ -119,28 +120,28 @@ async fn list_namespaces(cluster: &Cluster, task: &Task) -> Result<Vec<ItemMeta>
     };
     let mut all = Vec::new();
     let query = PageQuery { limit: 500, ..PageQuery::default() };
-    let mut found = std::pin::pin!(pages(cluster, &namespaces, query, task, &|| {}));
+    let mut found = std::pin::pin!(list_pages(cluster, &namespaces, query, task, &|| {}));
     while let Some(page) = found.next().await {
         all.extend(page?.items.iter().filter_map(|item| ItemMeta::of(item).ok()));
     }
     Ok(all)
 }
 
-/// The namespaces that are selected, are not going away and do not ask to be left out; `None` if that is all of them.
-fn selected_namespaces(selecting: &Selecting, all: &[ItemMeta]) -> Option<BTreeSet<String>> {
-    let keeps = |meta: &&ItemMeta| selecting.namespace(&meta.name) && !asks_to_be_left_out(meta);
+/// The selected namespaces, without excluded ones; `None` if that is all of them.
+fn selected_namespaces(item_filter: &ItemFilter, all: &[ItemMeta]) -> Option<BTreeSet<String>> {
+    let keeps = |meta: &&ItemMeta| item_filter.includes_namespace(&meta.name) && !is_excluded_by_label(meta);
     let selected: BTreeSet<String> = all.iter().filter(keeps).map(|meta| meta.name.clone()).collect();
     (selected.len() < all.len()).then_some(selected)
 }
 
-/// A namespace that is asked for by its name and is not there is an error: somebody believes that it is backed up.
-fn absent_namespaces(selecting: &Selecting, all: &[String]) -> Vec<String> {
-    let absent = selecting.named_namespaces().into_iter().filter(|name| !all.iter().any(|there| there == name));
-    absent.map(|name| format!("namespace {name} is included by its name, and is not there")).collect()
+/// A namespace that is included by name must exist: a backup without it would be incomplete unnoticed.
+fn missing_namespaces(item_filter: &ItemFilter, all: &[String]) -> Vec<String> {
+    let absent = item_filter.named_namespaces().into_iter().filter(|name| !all.iter().any(|there| there == name));
+    absent.map(|name| format!("included namespace {name} not found")).collect()
 }
 
-/// Whether a namespace carries the label that keeps it out of every backup, with all it holds.
-fn asks_to_be_left_out(meta: &ItemMeta) -> bool {
+/// Whether a namespace has the label that excludes it from backups.
+fn is_excluded_by_label(meta: &ItemMeta) -> bool {
     let value = meta.labels.as_ref().and_then(|all| all.get(labels::EXCLUDE_FROM_BACKUP));
     value.is_some_and(|value| value == "true")
 }
@@ -168,7 +169,7 @@ async fn count(cluster: &Cluster, plan: &mut BackupPlan, task: &Task) -> Result<
     Ok(())
 }
 
-/// A count that fails is only a count: reading will say what is wrong.
+/// A failed count is ignored: reading reports the error.
 async fn count_all(cluster: &Cluster, resource: &Resource, queries: &[PageQuery]) -> Option<u64> {
     let mut sum = 0;
     for query in queries {

@@ -1,4 +1,4 @@
-//! The run: reading and packing at the same time, then the files beside the tarball.
+//! Runs a backup: reads items and writes the tarball, then the other files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::actions::{BackupItemActions, ItemBlockActions};
-use super::pack::Packing;
+use super::backup_files;
+use super::item_reader::ItemReader;
 use super::plan::BackupPlan;
-use super::read::Reader;
-use super::save;
+use super::tarball_upload::TarballUpload;
 use crate::cluster::Cluster;
-use crate::hooks::{HookCounts, HookRules, Hooks};
-use crate::operations::Operations;
+use crate::hooks::{HookCounts, HookRules, HookRunner};
+use crate::item_filter::ItemFilter;
+use crate::item_operations::ItemOperations;
 use crate::outcome::{Recorder, Results, Scope};
-use crate::ports::{Effect, Guard, Journal, VolumeResults, Volumes};
-use crate::selection::Selecting;
-use crate::{Error, Heard, show_waits};
+use crate::ports::{Effect, Journal, LeadershipGuard, VolumeBackupResults, VolumeBackupper};
+use crate::{Error, PluginLogSink, show_store_waits};
 
 /// Everything a backup of objects needs.
 pub struct BackupRun {
     /// The backup's name.
     pub name: String,
-    /// The Backup as it stands in the cluster, for actions.
+    /// The Backup object, for actions.
     pub backup: Value,
     /// The cluster to read.
     pub cluster: Cluster,
@@ -35,101 +35,102 @@ pub struct BackupRun {
     pub store: Store,
     /// What to read.
     pub plan: BackupPlan,
-    /// What to keep of it.
-    pub selecting: Arc<Selecting>,
-    /// What is done to items on their way.
+    /// The filters.
+    pub item_filter: Arc<ItemFilter>,
+    /// Backup item actions.
     pub actions: BackupItemActions,
-    /// What belongs together.
+    /// Item block actions.
     pub blocks: ItemBlockActions,
-    /// What actions began in the background.
-    pub operations: Arc<Operations>,
-    /// What plugins say.
-    pub heard: Arc<Heard>,
-    /// Which commands run around which pods.
+    /// Item operations that actions started.
+    pub operations: Arc<ItemOperations>,
+    /// Log lines of plugins.
+    pub plugin_log: Arc<PluginLogSink>,
+    /// Hooks.
     pub hooks: HookRules,
-    /// Who backs up volumes, if anybody does.
-    pub volumes: Option<Arc<dyn Volumes>>,
-    /// What went wrong before this run, and counts as its errors.
+    /// Backs up volume data, if supported.
+    pub volumes: Option<Arc<dyn VolumeBackupper>>,
+    /// Errors that occurred before this run.
     pub problems: Vec<String>,
-    /// Shows how far reading and packing is.
+    /// Shows the progress of reading and uploading.
     pub reading: Task,
-    /// Shows how far the files beside the tarball are; begun when it is their turn.
+    /// Shows the progress of the metadata files; started when they are written.
     pub saving: Task,
-    /// Leave to act.
-    pub guard: Arc<dyn Guard>,
-    /// What cannot be repeated.
+    /// Checked before every effect.
+    pub guard: Arc<dyn LeadershipGuard>,
+    /// Journal of effects.
     pub journal: Arc<dyn Journal>,
-    /// Stops it.
+    /// Cancels the run.
     pub cancel: CancellationToken,
-    /// This operation's own directory.
+    /// Scratch directory of this operation.
     pub scratch: PathBuf,
 }
 
-/// What a backup amounts to.
+/// The results of a backup.
 #[derive(Clone, Debug, Default)]
-pub struct BackedUp {
+pub struct BackupResults {
     /// Errors and warnings.
     pub results: Results,
-    /// Commands that were run.
+    /// Counts of hooks.
     pub hooks: HookCounts,
-    /// What became of the volumes.
-    pub volumes: VolumeResults,
+    /// Results of the volumes.
+    pub volumes: VolumeBackupResults,
 }
 
 impl BackupRun {
-    /// Reads, packs and saves everything but the metadata file, whose presence makes it a backup.
+    /// Writes the tarball and all files but `velero-backup.json`, which commits the backup.
     ///
     /// # Cancel safety
-    /// Cancelling leaves files in the location that no metadata refers to: see [`super::discard`]. Pods whose pre-hooks have
-    /// run get their post-hooks before this returns. Dropping the future leaves that to the journal's next reader.
-    pub async fn run(self) -> Result<BackedUp, Error> {
-        let hooks = Hooks::new(self.cluster.client().clone(), Arc::clone(&self.journal), Arc::clone(&self.guard));
+    /// Cancelling leaves uncommitted files in the location: see [`super::discard`]. Pending post-hooks run before this
+    /// returns. If the future is dropped, a later attempt runs them from the journal.
+    pub async fn run(self) -> Result<BackupResults, Error> {
+        let hooks = HookRunner::new(self.cluster.client().clone(), Arc::clone(&self.journal), Arc::clone(&self.guard));
         let (cancel, reading) = (self.cancel.clone(), self.reading.clone());
         let answer = tokio::select! {
             biased;
             () = cancel.cancelled() => Err(Error::Cancelled),
             answer = self.run_to_end(&hooks) => answer,
         };
-        let whole = |(results, volumes)| BackedUp { results, hooks: hooks.counts(), volumes };
+        let to_results = |(results, volumes)| BackupResults { results, hooks: hooks.counts(), volumes };
         if matches!(answer, Err(Error::Fenced(_))) {
-            return answer.map(whole);
+            return answer.map(to_results);
         }
-        for problem in hooks.close_open(&reading).await {
+        for problem in hooks.run_pending(&reading).await {
             tracing::warn!("{problem}");
         }
-        answer.map(whole)
+        answer.map(to_results)
     }
 
-    async fn run_to_end(self, hooks: &Hooks) -> Result<(Results, VolumeResults), Error> {
+    async fn run_to_end(self, hooks: &HookRunner) -> Result<(Results, VolumeBackupResults), Error> {
         let recorder = Arc::new(Recorder::create(&self.scratch)?);
-        self.heard.attach(&recorder);
+        self.plugin_log.attach(&recorder);
         for problem in self.problems.iter().chain(&self.plan.errors) {
             recorder.error(&Scope::Operation, problem);
         }
         for warning in &self.plan.warnings {
             recorder.warn(&Scope::Operation, warning);
         }
-        self.guard.effect()?;
-        let begun = self.journal.intend(Effect::Begin { prefix: layout::backup_directory(&self.name) }).await?;
-        self.read_and_pack(hooks, &recorder).await?;
+        self.guard.check_effect()?;
+        let intent = self.journal.record_intent(Effect::Begin { prefix: layout::backup_directory(&self.name) }).await?;
+        self.read_and_upload(hooks, &recorder).await?;
         self.reading.finish();
         let volumes = self.finish_volumes(&recorder).await?;
-        self.journal.settle(begun, "packed".into()).await?;
+        self.journal.record_result(intent, "packed".into()).await?;
         self.saving.start();
-        self.heard.detach();
+        self.plugin_log.detach();
         let recorder = Arc::into_inner(recorder).ok_or_else(|| {
             Error::scratch(&self.scratch, std::io::Error::other("the recorder is still in use after reading"))
         })?;
         let recorded = recorder.finish()?;
-        let _waits = show_waits(&self.store, &self.saving);
-        save::save_files(&self.store, &self.name, &recorded, &volumes, &self.saving, self.guard.as_ref()).await?;
+        let _waits = show_store_waits(&self.store, &self.saving);
+        backup_files::save_files(&self.store, &self.name, &recorded, &volumes, &self.saving, self.guard.as_ref())
+            .await?;
         self.saving.finish();
         Ok((recorded.results, volumes))
     }
 
-    /// Waits for the volumes that no pod stood still for.
-    async fn finish_volumes(&self, recorder: &Recorder) -> Result<VolumeResults, Error> {
-        let Some(volumes) = &self.volumes else { return Ok(VolumeResults::default()) };
+    /// Waits for the remaining volumes.
+    async fn finish_volumes(&self, recorder: &Recorder) -> Result<VolumeBackupResults, Error> {
+        let Some(volumes) = &self.volumes else { return Ok(VolumeBackupResults::default()) };
         let results = volumes.finish().await?;
         for (namespace, error) in &results.errors {
             recorder.error(&Scope::within(namespace), error);
@@ -140,12 +141,12 @@ impl BackupRun {
         Ok(results)
     }
 
-    async fn read_and_pack(&self, hooks: &Hooks, recorder: &Arc<Recorder>) -> Result<(), Error> {
-        let _waits = show_waits(&self.store, &self.reading);
+    async fn read_and_upload(&self, hooks: &HookRunner, recorder: &Arc<Recorder>) -> Result<(), Error> {
+        let _waits = show_store_waits(&self.store, &self.reading);
         let items = self.reading.meter(Unit::Items);
         items.set_total(self.plan.expected().map_or(Total::Unknown, Total::Growing));
-        let (batches, packed) = mpsc::channel(1);
-        let packing = Packing {
+        let (batches, uploaded) = mpsc::channel(1);
+        let upload = TarballUpload {
             store: self.store.clone(),
             key: layout::backup_contents(&self.name),
             recorder: Arc::clone(recorder),
@@ -153,15 +154,15 @@ impl BackupRun {
             bytes: self.reading.meter(Unit::Bytes),
             guard: Arc::clone(&self.guard),
         };
-        let reader = Reader::new(self, recorder, hooks);
+        let reader = ItemReader::new(self, recorder, hooks);
         let read = async move {
             let answer = reader.read_all(&batches).await;
             drop(batches);
             answer
         };
-        // When packing fails it closes the channel, and reading ends with a broken one: the packer knows why.
-        let (read, packed) = tokio::join!(read, packing.run(packed));
-        packed?;
+        // A failed upload closes the channel, and reading ends with an error of the channel: the error of the upload is the cause.
+        let (read, uploaded) = tokio::join!(read, upload.run(uploaded));
+        uploaded?;
         read?;
         items.finalize_total();
         Ok(())

@@ -1,12 +1,12 @@
-//! Commands in containers around the backup of a pod: which ones a pod has, and running them so that no pair stays open.
+//! Backup hooks: which hooks a pod has, and how they are run so that post-hooks always follow pre-hooks.
 //!
 //! ```text
-//!  intent (the post-hooks) ──▶ pre-hooks ──▶ the pod is backed up ──▶ post-hooks ──▶ settled
-//!         durable                                                      whoever takes over runs these first
+//!  intent (the post-hooks) ──▶ pre-hooks ──▶ the pod is backed up ──▶ post-hooks ──▶ result recorded
+//!         durable                                                      a new leader runs these first
 //! ```
 
-mod pair;
 mod rules;
+mod runner;
 
-pub use pair::{HookCounts, Hooks, OpenPair, Opened, close_left_open};
 pub use rules::{Hook, HookRules, PodHooks};
+pub use runner::{HookCounts, HookRunner, PendingPostHooks, StartedHooks, run_pending_post_hooks};

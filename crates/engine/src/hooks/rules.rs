@@ -1,4 +1,4 @@
-//! Which commands a pod has, from its annotations or from the backup's spec.
+//! The hooks of a pod, from its annotations or from the spec of the backup.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,35 +15,35 @@ use crate::exec::Command;
 
 const PRE: &str = "pre.hook.backup.velero.io/";
 const POST: &str = "post.hook.backup.velero.io/";
-/// What the first versions of Velero called a pre-hook.
+/// Prefix of pre-hooks in the first versions of Velero.
 const OLD_PRE: &str = "hook.backup.velero.io/";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const PODS: &str = "pods";
 
-/// One command, and what its failure means.
+/// A hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// Where it comes from: the name in the spec, or `annotation`.
+    /// The name in the spec, or `annotation`.
     pub name: String,
-    /// What to run.
+    /// The command.
     pub command: Command,
-    /// Whether the pod is not backed up when it fails.
+    /// Whether the pod is not backed up if the hook fails.
     pub fails_pod: bool,
 }
 
-/// The commands of one pod.
+/// The hooks of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodHooks {
-    /// Before the pod is backed up.
+    /// Pre-hooks.
     pub pre: Vec<Hook>,
-    /// After it.
+    /// Post-hooks.
     pub post: Vec<Hook>,
-    /// What about them cannot be carried out as it is written.
+    /// Invalid settings.
     pub warnings: Vec<String>,
 }
 
 impl PodHooks {
-    /// Whether there is nothing to run.
+    /// Whether there are no hooks.
     pub fn is_empty(&self) -> bool {
         self.pre.is_empty() && self.post.is_empty()
     }
@@ -63,30 +63,32 @@ struct Rule {
 pub struct HookRules(Vec<Rule>);
 
 impl HookRules {
-    /// Compiles them; `lookup` knows the names of the cluster's resources.
+    /// Compiles the hooks; `mapper` resolves the names of resources.
     pub fn compile(hooks: Option<&BackupHooks>, mapper: &(impl ResourceMapper + ?Sized)) -> Result<Self, Error> {
         let specs = hooks.map_or(&[][..], |hooks| &hooks.resources);
         specs.iter().map(|spec| Rule::compile(spec, mapper)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The commands of a pod. Those of its annotations take the place of those of the spec, for each side of the pair.
-    pub fn of_pod(&self, pod: &Value) -> PodHooks {
+    /// The hooks of a pod. Pre-hooks and post-hooks of its annotations replace those of the spec.
+    pub fn for_pod(&self, pod: &Value) -> PodHooks {
         let pod = PodView::of(pod);
         let mut found = PodHooks::default();
-        found.pre =
-            match pod.annotated(PRE, &mut found.warnings).or_else(|| pod.annotated(OLD_PRE, &mut found.warnings)) {
-                Some(hook) => vec![hook],
-                None => self.of_spec(&pod, |rule| &rule.pre),
-            };
-        found.post = match pod.annotated(POST, &mut found.warnings) {
+        found.pre = match pod
+            .annotation_hook(PRE, &mut found.warnings)
+            .or_else(|| pod.annotation_hook(OLD_PRE, &mut found.warnings))
+        {
             Some(hook) => vec![hook],
-            None => self.of_spec(&pod, |rule| &rule.post),
+            None => self.spec_hooks(&pod, |rule| &rule.pre),
+        };
+        found.post = match pod.annotation_hook(POST, &mut found.warnings) {
+            Some(hook) => vec![hook],
+            None => self.spec_hooks(&pod, |rule| &rule.post),
         };
         found
     }
 
-    fn of_spec(&self, pod: &PodView<'_>, side: impl Fn(&Rule) -> &Vec<ExecHook>) -> Vec<Hook> {
-        let rules = self.0.iter().filter(|rule| rule.chooses(pod));
+    fn spec_hooks(&self, pod: &PodView<'_>, side: impl Fn(&Rule) -> &Vec<ExecHook>) -> Vec<Hook> {
+        let rules = self.0.iter().filter(|rule| rule.matches(pod));
         rules.flat_map(|rule| side(rule).iter().map(|hook| pod.hook(&rule.name, hook))).collect()
     }
 }
@@ -94,30 +96,30 @@ impl HookRules {
 impl Rule {
     fn compile(spec: &BackupResourceHookSpec, mapper: &(impl ResourceMapper + ?Sized)) -> Result<Self, Error> {
         let name = spec.name.clone().unwrap_or_default();
-        let refused = |error: plimsoll_select::Error| Error::Selection(format!("spec.hooks.resources {name}: {error}"));
+        let invalid = |error: plimsoll_select::Error| Error::Selection(format!("spec.hooks.resources {name}: {error}"));
         let resolve = |names: &[String]| -> Vec<String> {
             names.iter().map(|n| mapper.resolve(n).map_or_else(|| n.clone(), |found| found.group_resource)).collect()
         };
         let execs = |hooks: &[BackupResourceHook]| hooks.iter().filter_map(|hook| hook.exec.clone()).collect();
         Ok(Self {
-            namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces).map_err(refused)?,
+            namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces).map_err(invalid)?,
             resources: IncludesExcludes::new(&resolve(&spec.included_resources), &resolve(&spec.excluded_resources))
-                .map_err(refused)?,
-            selector: spec.label_selector.as_ref().map(compile_selector).transpose().map_err(refused)?,
+                .map_err(invalid)?,
+            selector: spec.label_selector.as_ref().map(compile_selector).transpose().map_err(invalid)?,
             pre: execs(&spec.pre),
             post: execs(&spec.post),
             name,
         })
     }
 
-    fn chooses(&self, pod: &PodView<'_>) -> bool {
+    fn matches(&self, pod: &PodView<'_>) -> bool {
         self.namespaces.includes(pod.namespace)
             && self.resources.includes(PODS)
             && self.selector.as_ref().is_none_or(|selector| selector.matches(&pod.labels))
     }
 }
 
-/// The selector of the API types is the selector of ours, in JSON.
+/// Both selector types have the same JSON form.
 fn compile_selector(selector: &impl serde::Serialize) -> Result<Selector, plimsoll_select::Error> {
     let selector = serde_json::to_value(selector).and_then(serde_json::from_value).unwrap_or_default();
     Selector::new(&selector)
@@ -145,13 +147,13 @@ impl<'a> PodView<'a> {
         }
     }
 
-    /// The hook that annotations with this prefix make, if there is a command among them.
-    fn annotated(&self, prefix: &str, warnings: &mut Vec<String>) -> Option<Hook> {
+    /// The hook of the annotations with this prefix, if they have a command.
+    fn annotation_hook(&self, prefix: &str, warnings: &mut Vec<String>) -> Option<Hook> {
         let value = |key: &str| self.annotations.get(&format!("{prefix}{key}")).filter(|text| !text.is_empty());
         let command = parse_command(value("command")?);
         let timeout = value("timeout").map(|text| text.parse::<GoDuration>());
         if let Some(Err(error)) = &timeout {
-            warnings.push(format!("annotation {prefix}timeout: {error}; 30 seconds are used"));
+            warnings.push(format!("annotation {prefix}timeout: {error}; using the default of 30 seconds"));
         }
         let hook = ExecHook {
             container: value("container").cloned(),
@@ -183,7 +185,7 @@ impl<'a> PodView<'a> {
     }
 }
 
-/// A JSON array of strings, or one word: no shell splits it.
+/// A JSON array of strings, or a single word; there is no shell.
 fn parse_command(text: &str) -> Vec<String> {
     let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();
     array.unwrap_or_else(|| vec![text.to_owned()])
@@ -209,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn annotations_make_a_hook_of_the_first_container_with_thirty_seconds() {
+    fn annotation_hooks_default_to_the_first_container_and_30_seconds() {
         let pod = pod(&json!({"pre.hook.backup.velero.io/command": "[\"/sbin/fsfreeze\", \"--freeze\", \"/data\"]"}));
-        let hooks = HookRules::default().of_pod(&pod);
+        let hooks = HookRules::default().for_pod(&pod);
         let [hook] = &hooks.pre[..] else { panic!("{hooks:?}") };
         assert_eq!(hook.command.command, ["/sbin/fsfreeze", "--freeze", "/data"]);
         assert_eq!((hook.command.container.as_str(), hook.command.timeout), ("db", Duration::from_secs(30)));
@@ -219,49 +221,49 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_no_json_array_is_one_word() {
+    fn a_command_that_is_not_a_json_array_is_one_word() {
         assert_eq!(parse_command("/bin/sync it"), ["/bin/sync it"]);
         assert_eq!(parse_command("[not json"), ["[not json"]);
     }
 
     #[test]
-    fn every_annotation_counts_and_a_bad_timeout_is_named() {
+    fn all_annotations_apply_and_an_invalid_timeout_is_a_warning() {
         let pod = pod(&json!({
             "post.hook.backup.velero.io/command": "sync",
             "post.hook.backup.velero.io/container": "side",
             "post.hook.backup.velero.io/on-error": "Continue",
             "post.hook.backup.velero.io/timeout": "soon",
         }));
-        let hooks = HookRules::default().of_pod(&pod);
+        let hooks = HookRules::default().for_pod(&pod);
         assert!(!hooks.post[0].fails_pod && hooks.post[0].command.container == "side");
         assert_eq!(hooks.post[0].command.timeout, Duration::from_secs(30));
         assert!(hooks.warnings[0].starts_with("annotation post.hook.backup.velero.io/timeout"), "{:?}", hooks.warnings);
     }
 
     #[test]
-    fn annotations_take_the_place_of_the_spec_for_their_side_only() {
+    fn annotations_replace_the_hooks_of_the_spec_of_their_stage() {
         let rules = rules(&json!({
             "name": "freeze",
             "pre": [{"exec": {"command": ["spec-pre"]}}],
             "post": [{"exec": {"command": ["spec-post"], "timeout": "5s"}}],
         }));
-        let hooks = rules.of_pod(&pod(&json!({"hook.backup.velero.io/command": "old-style"})));
+        let hooks = rules.for_pod(&pod(&json!({"hook.backup.velero.io/command": "old-style"})));
         assert_eq!(hooks.pre[0].command.command, ["old-style"]);
         assert_eq!((hooks.post[0].name.as_str(), hooks.post[0].command.timeout), ("freeze", Duration::from_secs(5)));
     }
 
     #[test]
-    fn the_spec_chooses_pods_by_namespace_resource_and_labels() {
+    fn hooks_of_the_spec_match_by_namespace_resource_and_labels() {
         let hook = json!([{"exec": {"command": ["x"]}}]);
-        let chosen = |spec: Value| {
+        let matches = |spec: Value| {
             let mut spec = spec;
             spec["pre"] = hook.clone();
-            !rules(&spec).of_pod(&pod(&json!({}))).pre.is_empty()
+            !rules(&spec).for_pod(&pod(&json!({}))).pre.is_empty()
         };
-        assert!(chosen(json!({})));
-        assert!(chosen(json!({"includedNamespaces": ["sh*"], "labelSelector": {"matchLabels": {"app": "db"}}})));
-        assert!(!chosen(json!({"excludedNamespaces": ["shop"]})));
-        assert!(!chosen(json!({"includedResources": ["deployments.apps"]})));
-        assert!(!chosen(json!({"labelSelector": {"matchLabels": {"app": "web"}}})));
+        assert!(matches(json!({})));
+        assert!(matches(json!({"includedNamespaces": ["sh*"], "labelSelector": {"matchLabels": {"app": "db"}}})));
+        assert!(!matches(json!({"excludedNamespaces": ["shop"]})));
+        assert!(!matches(json!({"includedResources": ["deployments.apps"]})));
+        assert!(!matches(json!({"labelSelector": {"matchLabels": {"app": "web"}}})));
     }
 }

@@ -1,4 +1,4 @@
-//! What changes an object on its way back: built-in actions and, later, plugin processes, behind one trait.
+//! Restore item actions: the interface of built-in actions and plugins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,114 +6,85 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::operations::Background;
-use crate::ports::Supervised;
+pub use crate::backup::actions::ItemId;
+use crate::item_operations::ItemOperationClient;
+use crate::ports::SupervisedProcess;
 
-/// Names an object of the backup.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identifier {
-    /// `pods`, `deployments.apps`.
-    pub group_resource: String,
-    /// The namespace it had in the backup; none for what has no namespace.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-}
-
-impl Identifier {
-    /// An object without a namespace.
-    pub fn cluster(group_resource: &str, name: &str) -> Self {
-        Self { group_resource: group_resource.to_owned(), namespace: None, name: name.to_owned() }
-    }
-
-    /// An object in a namespace.
-    pub fn namespaced(group_resource: &str, namespace: &str, name: &str) -> Self {
-        Self { namespace: Some(namespace.to_owned()), ..Self::cluster(group_resource, name) }
-    }
-}
-
-impl std::fmt::Display for Identifier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let path = plimsoll_archive::resource_list::entry(self.namespace.as_deref(), &self.name);
-        write!(f, "{} {path}", self.group_resource)
-    }
-}
-
-/// What an action gets to see.
+/// Input of a restore item action.
 #[derive(Debug)]
-pub struct Input<'a> {
-    /// The object as the actions before left it: without status and identity, still in its old namespace.
+pub struct RestoreActionInput<'a> {
+    /// The item as the previous actions left it: without status and identity, in its original namespace.
     pub item: Value,
-    /// The object as it lies in the backup.
+    /// The item as it is in the backup.
     pub from_backup: &'a Value,
-    /// The Restore, as the API server has it.
+    /// The Restore object.
     pub restore: &'a Value,
 }
 
-/// What an action says.
+/// Output of a restore item action.
 #[derive(Debug, Default, PartialEq)]
-pub struct Output {
-    /// The object, changed or not.
+pub struct RestoreActionOutput {
+    /// The item, changed or not.
     pub item: Value,
-    /// Objects of the backup that must be restored first.
-    pub additional: Vec<Identifier>,
-    /// Whether the object is left out.
+    /// Additional items of the backup, which are restored first.
+    pub additional: Vec<ItemId>,
+    /// Whether the item is skipped.
     pub skip: bool,
-    /// Names work that goes on in the background.
+    /// ID of an item operation that the action started.
     pub operation: Option<String>,
-    /// Whether the additional items must be ready before the object is created, and how long that may take; a zero means
-    /// the restore's own limit.
+    /// Timeout for the additional items to be ready before the item is created; `None` means no wait, zero the default of
+    /// the restore.
     pub wait_for_additional: Option<Duration>,
-    /// What its user should know: warnings of the restore.
+    /// Warnings of the restore.
     pub warnings: Vec<String>,
 }
 
-impl Output {
-    /// The object, and nothing else.
+impl RestoreActionOutput {
+    /// Only the item.
     pub fn of(item: Value) -> Self {
         Self { item, ..Self::default() }
     }
 }
 
-/// Which resources an action may ask for.
+/// The resources whose objects an action may add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adds {
-    /// None.
-    Nothing,
-    /// Objects of these.
-    These(&'static [&'static str]),
-    /// Whatever it likes: plugins.
-    Anything,
+pub enum AdditionalResources {
+    /// No resources.
+    None,
+    /// These resources.
+    Only(&'static [&'static str]),
+    /// Any resource: plugins.
+    Any,
 }
 
-/// Changes objects on their way back. Its name, and which objects it wants, are said when it is registered.
+/// Changes items of a restore. Its name and the items it applies to are set when it is registered.
 ///
 /// # Guarantees
-/// An action is asked once for each object in an attempt. Several objects may be asked about at the same time. An error
-/// fails the object, not the restore.
+/// An action is executed once for each item and attempt, and for several items in parallel. An error fails the item, not the
+/// restore.
 pub trait RestoreItemAction: Send + Sync {
-    /// Changes one object.
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>>;
+    /// Changes one item.
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>>;
 
-    /// Which resources it may ask for. While an action that may add is still to run, the total grows.
-    fn adds(&self) -> Adds {
-        Adds::Anything
+    /// The resources it may add. The total may grow as long as such actions have to run.
+    fn additional_resources(&self) -> AdditionalResources {
+        AdditionalResources::Any
     }
 
-    /// Who answers for the work that it began.
-    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+    /// The client for the operations that it starts.
+    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
         None
     }
 
-    /// The process that answers, if it is not this one.
-    fn process(&self) -> Option<&dyn Supervised> {
+    /// The process of the action, if it is not this one.
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
         None
     }
 
-    /// Whether the items it asked for are ready; only asked when it wanted to wait for them.
+    /// Whether the additional items are ready; called only if `wait_for_additional` is set.
     fn additional_ready<'a>(
         &'a self,
-        additional: &'a [Identifier],
+        additional: &'a [ItemId],
         restore: &'a Value,
     ) -> BoxFuture<'a, Result<bool, String>> {
         let _ = (additional, restore);

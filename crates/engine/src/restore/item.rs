@@ -1,4 +1,4 @@
-//! One object on its way back: what is taken off and what is put on.
+//! Changes to one object: removed and added fields.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use jiff::Timestamp;
 use plimsoll_api::labels;
 use serde_json::{Map, Value, json};
 
-/// Whose restore this is, for the objects it makes.
+/// The restore and its namespace mapping, for the objects it creates.
 #[derive(Clone, Debug)]
-pub struct Origin {
-    /// The restore's name.
+pub struct RestoreOrigin {
+    /// Name of the restore.
     pub restore: String,
-    /// When the Restore was created: nothing older can be its work.
+    /// Creation time of the Restore: it did not create older objects.
     pub created: Timestamp,
-    /// The backup's name.
+    /// Name of the backup.
     pub backup: String,
-    /// From namespace in the backup to namespace in the cluster.
+    /// Namespace mapping: from the backup to the cluster.
     pub namespaces: BTreeMap<String, String>,
 }
 
-impl Origin {
-    /// Where objects of a namespace go.
+impl RestoreOrigin {
+    /// The target of a namespace.
     pub fn target<'a>(&'a self, namespace: &'a str) -> &'a str {
         self.namespaces.get(namespace).map_or(namespace, String::as_str)
     }
 }
 
-/// Fields that belong to the object that was, not to the one that will be.
-const STALE_METADATA: [&str; 9] = [
+/// Fields that are specific to the old object.
+const IDENTITY_FIELDS: [&str; 9] = [
     "generateName",
     "selfLink",
     "uid",
@@ -39,58 +39,58 @@ const STALE_METADATA: [&str; 9] = [
     "ownerReferences",
 ];
 
-/// Takes off an object what belonged to its old self. Returns the status it had.
+/// Removes the fields that are specific to the old object. Returns its status.
 pub(super) fn strip(object: &mut Value) -> Option<Value> {
     let fields = object.as_object_mut()?;
     let status = fields.remove("status");
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.retain(|field, _| !STALE_METADATA.contains(&field.as_str()));
+        metadata.retain(|field, _| !IDENTITY_FIELDS.contains(&field.as_str()));
     }
     status.filter(|status| !status.is_null())
 }
 
-/// Puts an object into its new namespace and gives it the names of the restore and its backup.
-pub(super) fn address(object: &mut Value, origin: &Origin) {
+/// Sets the target namespace and the labels of the restore and its backup.
+pub(super) fn set_namespace_and_labels(object: &mut Value, origin: &RestoreOrigin) {
     let Some(fields) = object.as_object_mut() else { return };
     let Some(metadata) = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut() else { return };
     if let Some(namespace) = metadata.get("namespace").and_then(Value::as_str).map(|ns| origin.target(ns).to_owned()) {
         metadata.insert("namespace".into(), json!(namespace));
     }
-    mark(metadata, origin);
+    add_restore_labels(metadata, origin);
 }
 
-fn mark(metadata: &mut Map<String, Value>, origin: &Origin) {
-    let marks = metadata.entry("labels").or_insert_with(|| json!({}));
-    if !marks.is_object() {
-        *marks = json!({});
+fn add_restore_labels(metadata: &mut Map<String, Value>, origin: &RestoreOrigin) {
+    let all = metadata.entry("labels").or_insert_with(|| json!({}));
+    if !all.is_object() {
+        *all = json!({});
     }
-    marks[labels::BACKUP_NAME] = json!(labels::valid_name(&origin.backup));
-    marks[labels::RESTORE_NAME] = json!(labels::valid_name(&origin.restore));
+    all[labels::BACKUP_NAME] = json!(labels::valid_name(&origin.backup));
+    all[labels::RESTORE_NAME] = json!(labels::valid_name(&origin.restore));
 }
 
-/// The namespace to create: of the one in the backup, if there is one, its labels, annotations and spec.
-pub(super) fn namespace(name: &str, from_backup: Option<&Value>, origin: &Origin) -> Value {
+/// The namespace to create, with labels, annotations and spec of the backup.
+pub(super) fn namespace(name: &str, from_backup: Option<&Value>, origin: &RestoreOrigin) -> Value {
     let mut object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-    if let Some(known) = from_backup {
+    if let Some(from_backup) = from_backup {
         for field in ["labels", "annotations"] {
-            if let Some(value) = known.pointer(&format!("/metadata/{field}")).filter(|value| value.is_object()) {
+            if let Some(value) = from_backup.pointer(&format!("/metadata/{field}")).filter(|value| value.is_object()) {
                 object["metadata"][field] = value.clone();
             }
         }
-        if let Some(spec) = known.get("spec").filter(|spec| spec.is_object()) {
+        if let Some(spec) = from_backup.get("spec").filter(|spec| spec.is_object()) {
             object["spec"] = spec.clone();
         }
-        // The API server writes the namespace's own name there.
+        // The API server sets this label.
         if let Some(labels) = object["metadata"].get_mut("labels").and_then(Value::as_object_mut) {
             labels.remove("kubernetes.io/metadata.name");
         }
     }
-    address(&mut object, origin);
+    set_namespace_and_labels(&mut object, origin);
     object
 }
 
-/// Why an object is not restored at all, if so.
-pub(super) fn finished(group_resource: &str, object: &Value) -> Option<&'static str> {
+/// The reason to skip an object, if there is one.
+pub(super) fn skip_reason(group_resource: &str, object: &Value) -> Option<&'static str> {
     match group_resource {
         "pods" => {
             let phase = object.pointer("/status/phase").and_then(Value::as_str);
@@ -101,7 +101,7 @@ pub(super) fn finished(group_resource: &str, object: &Value) -> Option<&'static 
                 _ => None,
             }
         }
-        // The pod has Kubernetes make its own, and refuses one that is there without belonging to it.
+        // Kubernetes creates the claim for the pod, and rejects an existing claim that the pod does not own.
         "persistentvolumeclaims" => {
             let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
             let is_pod = |owner: &&Value| owner["kind"] == "Pod" && owner["controller"] == true;
@@ -112,7 +112,7 @@ pub(super) fn finished(group_resource: &str, object: &Value) -> Option<&'static 
     }
 }
 
-/// What the object itself says about its status, over what the Restore says.
+/// Whether the status is restored. The annotation of the object overrides the spec of the Restore.
 pub(super) fn restores_status(object: &Value, by_spec: bool) -> bool {
     let annotation = object.pointer("/metadata/annotations/velero.io~1restore-status").and_then(Value::as_str);
     match annotation.map(|text| text.trim().to_ascii_lowercase()).as_deref() {
@@ -126,8 +126,8 @@ pub(super) fn restores_status(object: &Value, by_spec: bool) -> bool {
 mod tests {
     use super::*;
 
-    fn origin() -> Origin {
-        Origin {
+    fn origin() -> RestoreOrigin {
+        RestoreOrigin {
             restore: "r".into(),
             created: "2026-01-02T00:00:00Z".parse().unwrap(),
             backup: "b".into(),
@@ -136,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn an_object_loses_its_identity_and_gets_the_restores_name() {
+    fn identity_fields_are_removed_and_labels_added() {
         let mut object = json!({"kind": "Pod", "status": {"phase": "Running"}, "metadata": {"name": "x", "namespace": "old",
             "uid": "1", "resourceVersion": "2", "ownerReferences": [{}], "finalizers": ["keep/me"]}});
         assert_eq!(strip(&mut object), Some(json!({"phase": "Running"})));
-        address(&mut object, &origin());
+        set_namespace_and_labels(&mut object, &origin());
         assert_eq!(
             object,
             json!({"kind": "Pod", "metadata": {"name": "x", "namespace": "new", "finalizers": ["keep/me"],
@@ -149,34 +149,34 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_keeps_labels_annotations_and_spec_and_nothing_else() {
-        let known = json!({"metadata": {"name": "old", "uid": "1", "annotations": {"a": "1"},
+    fn a_namespace_keeps_labels_annotations_and_spec() {
+        let from_backup = json!({"metadata": {"name": "old", "uid": "1", "annotations": {"a": "1"},
             "labels": {"l": "1", "kubernetes.io/metadata.name": "old"}}, "spec": {"finalizers": ["kubernetes"]}, "status": {}});
-        let made = namespace("new", Some(&known), &origin());
+        let created = namespace("new", Some(&from_backup), &origin());
         assert_eq!(
-            made["metadata"],
+            created["metadata"],
             json!({"name": "new", "annotations": {"a": "1"}, "labels": {"l": "1", "velero.io/backup-name": "b", "velero.io/restore-name": "r"}})
         );
-        assert_eq!(made["spec"], json!({"finalizers": ["kubernetes"]}));
+        assert_eq!(created["spec"], json!({"finalizers": ["kubernetes"]}));
     }
 
     #[test]
-    fn what_has_finished_is_not_started_again() {
-        assert_eq!(finished("pods", &json!({"status": {"phase": "Succeeded"}})), Some("FinishedPod"));
-        assert_eq!(finished("pods", &json!({"status": {"phase": "Running"}})), None);
+    fn finished_objects_are_skipped() {
+        assert_eq!(skip_reason("pods", &json!({"status": {"phase": "Succeeded"}})), Some("FinishedPod"));
+        assert_eq!(skip_reason("pods", &json!({"status": {"phase": "Running"}})), None);
         let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}});
-        assert_eq!(finished("pods", &mirror), Some("MirrorPod"));
-        assert_eq!(finished("jobs.batch", &json!({"status": {"completionTime": "t"}})), Some("FinishedJob"));
-        assert_eq!(finished("jobs.batch", &json!({"status": {"completionTime": null}})), None);
+        assert_eq!(skip_reason("pods", &mirror), Some("MirrorPod"));
+        assert_eq!(skip_reason("jobs.batch", &json!({"status": {"completionTime": "t"}})), Some("FinishedJob"));
+        assert_eq!(skip_reason("jobs.batch", &json!({"status": {"completionTime": null}})), None);
     }
 
     #[test]
-    fn an_annotation_decides_about_the_status_before_the_spec() {
-        let said = |text: &str| json!({"metadata": {"annotations": {"velero.io/restore-status": text}}});
+    fn the_annotation_overrides_the_spec() {
+        let annotated = |text: &str| json!({"metadata": {"annotations": {"velero.io/restore-status": text}}});
         for (object, by_spec, expected) in [
-            (said("true"), false, true),
-            (said(" False "), true, false),
-            (said("nonsense"), true, true),
+            (annotated("true"), false, true),
+            (annotated(" False "), true, false),
+            (annotated("nonsense"), true, true),
             (json!({}), false, false),
         ] {
             assert_eq!(restores_status(&object, by_spec), expected, "{object} {by_spec}");

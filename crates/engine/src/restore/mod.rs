@@ -1,33 +1,33 @@
-//! Restore of objects in two steps: plan everything, then run.
+//! Restore of objects in two steps: plan, then run.
 //!
 //! ```text
-//!  archive ──plan──▶ spool (selected, in run order) ──run──▶ item: strip ▸ actions ▸ modifiers ▸ address ▸ create or meet ▸ follow up
-//!                    reserve (what actions may ask for) ────────────┘ additional items come before the item that needs them
+//!  archive ──plan──▶ spool (selected, in run order) ──run──▶ item: strip ▸ actions ▸ modifiers ▸ namespace and labels ▸ create or update ▸ status
+//!                    reserve (possible additional items) ───────────┘ additional items come before the item that needs them
 //! ```
 
 pub mod action;
 pub mod actions;
-mod claims;
+mod api_requests;
+mod backup_volumes;
+mod concurrency_limiter;
 mod create;
-mod existing;
+mod existing_object;
+mod field_ownership;
 pub mod hooks;
 mod item;
+mod item_states;
+mod item_steps;
 mod namespaces;
-mod ownership;
-mod pace;
 mod plan;
 pub mod preview;
-mod requests;
+mod restore_files;
 mod run;
-mod save;
-mod snapshot;
-mod steps;
-mod volumes;
+mod volume_snapshot;
 
-pub use existing::ExistingPolicy;
-pub use item::Origin;
+pub use backup_volumes::BackupVolumes;
+pub use existing_object::ExistingPolicy;
+pub use item::RestoreOrigin;
 pub use plan::{RestorePlan, plan};
 pub use preview::preview;
-pub use run::{Inner, Limits, RestoreRun, Rules};
-pub use save::save;
-pub use volumes::Volumes;
+pub use restore_files::save;
+pub use run::{RestoreRules, RestoreRun, RestoreTimeouts, RunState};

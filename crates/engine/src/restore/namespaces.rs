@@ -1,4 +1,4 @@
-//! Namespaces that objects go into: there, or made on the way. Each is seen to once.
+//! Target namespaces: existing, or created by the restore. Each is checked once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,112 +7,112 @@ use plimsoll_progress::Task;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
+use super::field_ownership::FIELD_MANAGER;
 use super::item::namespace;
-use super::ownership::OURSELVES;
 use super::run::RestoreRun;
 use crate::outcome::ItemOutcome;
 use crate::{Error, kill};
 
 pub(super) const NAMESPACES: &str = "namespaces";
 
-/// What was found out about a namespace: how it came to be there, or why nothing can go into it.
-type Found = Result<Presence, String>;
+/// Whether a namespace existed or was created, or why it cannot be used.
+type NamespaceResult = Result<NamespaceOrigin, String>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Presence {
-    Made,
-    There,
+enum NamespaceOrigin {
+    Created,
+    Existing,
 }
 
 #[derive(Default)]
 pub(super) struct Namespaces {
-    seen: Mutex<HashMap<String, Arc<OnceCell<Found>>>>,
+    results: Mutex<HashMap<String, Arc<OnceCell<NamespaceResult>>>>,
 }
 
 impl RestoreRun {
-    /// Sees to it that the namespace objects of `source` go into is there and not on its way out. The inner error is why not.
+    /// Ensures that the target namespace of `source` exists and is not being deleted. The inner error is the cause.
     pub(super) async fn namespace_ready(&self, source: &str, task: &Task) -> Result<Result<(), String>, Error> {
-        Ok(self.namespace_found(source, task).await?.map(|_| ()))
+        Ok(self.ensure_namespace(source, task).await?.map(|_| ()))
     }
 
-    /// The object of a namespace itself: made from the backup's, or left as it is.
+    /// Restores a Namespace object: created from the backup, or not changed if it exists.
     pub(super) async fn restore_namespace(&self, source: &str, task: &Task) -> Result<ItemOutcome, Error> {
-        Ok(match self.namespace_found(source, task).await? {
-            Ok(Presence::Made) => ItemOutcome::Created,
-            Ok(Presence::There) => ItemOutcome::Skipped { reason: "AlreadyThere" },
+        Ok(match self.ensure_namespace(source, task).await? {
+            Ok(NamespaceOrigin::Created) => ItemOutcome::Created,
+            Ok(NamespaceOrigin::Existing) => ItemOutcome::Skipped { reason: "AlreadyExists" },
             Err(message) => ItemOutcome::Failed { reason: "NamespaceNotReady".into(), message },
         })
     }
 
-    async fn namespace_found(&self, source: &str, task: &Task) -> Result<Found, Error> {
+    async fn ensure_namespace(&self, source: &str, task: &Task) -> Result<NamespaceResult, Error> {
         let target = self.origin.target(source).to_owned();
         let cell = {
-            let mut seen = self.inner.namespaces.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(seen.entry(target.clone()).or_default())
+            let mut results = self.state.namespaces.results.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(results.entry(target.clone()).or_default())
         };
-        cell.get_or_try_init(|| self.make_namespace(source, &target, task)).await.cloned()
+        cell.get_or_try_init(|| self.create_namespace(source, &target, task)).await.cloned()
     }
 
-    async fn make_namespace(&self, source: &str, target: &str, task: &Task) -> Result<Found, Error> {
-        match self.namespace_settled(target, task).await? {
-            Err(stuck) => return Ok(Err(stuck)),
-            Ok(Some(presence)) => return Ok(Ok(presence)),
+    async fn create_namespace(&self, source: &str, target: &str, task: &Task) -> Result<NamespaceResult, Error> {
+        match self.read_namespace(target, task).await? {
+            Err(error) => return Ok(Err(error)),
+            Ok(Some(namespace_origin)) => return Ok(Ok(namespace_origin)),
             Ok(None) => {}
         }
-        let known = self.find_object(NAMESPACES, None, source)?;
-        let object = namespace(target, known.as_ref(), &self.origin);
+        let from_backup = self.find_object(NAMESPACES, None, source)?;
+        let object = namespace(target, from_backup.as_ref(), &self.origin);
         let body = object.to_string().into_bytes();
-        self.guard.effect()?;
+        self.guard.check_effect()?;
         kill::point("restore.namespace.before");
-        let create = || self.cluster.create("/api/v1/namespaces", OURSELVES, body.clone());
+        let create = || self.cluster.create("/api/v1/namespaces", FIELD_MANAGER, body.clone());
         let answer = self.send(task, create).await;
         kill::point("restore.namespace.after");
         match answer {
-            Ok(_) => Ok(Ok(Presence::Made)),
-            // Somebody was quicker, or our own answer got lost.
-            Err(error) if error.code() == Some(409) => Ok(Ok(self.whose(target, task).await?)),
+            Ok(_) => Ok(Ok(NamespaceOrigin::Created)),
+            // Created by others meanwhile, or the response was lost.
+            Err(error) if error.code() == Some(409) => Ok(Ok(self.read_origin(target, task).await?)),
             Err(error @ (Error::Api { .. } | Error::Webhook { .. })) => {
-                Ok(Err(format!("namespace {target} cannot be created: {error}")))
+                Ok(Err(format!("failed to create namespace {target}: {error}")))
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn whose(&self, name: &str, task: &Task) -> Result<Presence, Error> {
+    async fn read_origin(&self, name: &str, task: &Task) -> Result<NamespaceOrigin, Error> {
         let path = path(name);
         let found = self.send(task, || self.cluster.get(&path)).await?;
         let object: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        Ok(self.presence(&object))
+        Ok(self.namespace_origin(&object))
     }
 
-    fn presence(&self, object: &Value) -> Presence {
-        match super::existing::judge(object, &Value::Null, &Value::Null, &self.origin) {
-            super::existing::Existing::Ours => Presence::Made,
-            _ => Presence::There,
+    fn namespace_origin(&self, object: &Value) -> NamespaceOrigin {
+        match super::existing_object::compare_existing(object, &Value::Null, &Value::Null, &self.origin) {
+            super::existing_object::ExistingObject::CreatedByRestore => NamespaceOrigin::Created,
+            _ => NamespaceOrigin::Existing,
         }
     }
 
-    /// Whether the namespace is there, once it is not going away any more. The inner error says that it does not go.
-    async fn namespace_settled(&self, name: &str, task: &Task) -> Result<Result<Option<Presence>, String>, Error> {
-        let (limit, path) = (self.rules.limits.terminating, path(name));
+    /// Reads a namespace. Waits while it is being deleted; the inner error is a timeout.
+    async fn read_namespace(&self, name: &str, task: &Task) -> Result<Result<Option<NamespaceOrigin>, String>, Error> {
+        let (limit, path) = (self.rules.timeouts.terminating, path(name));
         let started = tokio::time::Instant::now();
         let mut waiting = None;
         loop {
             let Some(found) = self.send(task, || self.cluster.get(&path)).await? else { return Ok(Ok(None)) };
             let object: Value = serde_json::from_slice(&found).unwrap_or_default();
             if object.pointer("/metadata/deletionTimestamp").is_none() {
-                return Ok(Ok(Some(self.presence(&object))));
+                return Ok(Ok(Some(self.namespace_origin(&object))));
             }
             if started.elapsed() >= limit {
                 return Ok(Err(format!(
                     "namespace {name} is still being deleted after {limit:?}{}",
-                    what_holds(&object)
+                    deletion_delay(&object)
                 )));
             }
             waiting.get_or_insert_with(|| {
-                task.wait(format!("waiting for namespace {name}, which is being deleted, to go{}", what_holds(&object)))
+                task.wait(format!("waiting for the deletion of namespace {name}{}", deletion_delay(&object)))
             });
-            tokio::time::sleep(super::run::POLL.min(limit)).await;
+            tokio::time::sleep(super::run::POLL_INTERVAL.min(limit)).await;
         }
     }
 }
@@ -121,12 +121,12 @@ fn path(name: &str) -> String {
     format!("/api/v1/namespaces/{name}")
 }
 
-/// What keeps a namespace that is being deleted, as its conditions have it.
-fn what_holds(namespace: &Value) -> String {
+/// The condition that delays the deletion of a namespace.
+fn deletion_delay(namespace: &Value) -> String {
     let conditions = namespace.pointer("/status/conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let holds = |kind: &str| conditions.iter().find(|c| c["type"] == kind && c["status"] == "True");
+    let condition = |kind: &str| conditions.iter().find(|c| c["type"] == kind && c["status"] == "True");
     let found = ["NamespaceFinalizersRemaining", "NamespaceContentRemaining", "NamespaceDeletionContentFailure"];
-    let message = found.iter().find_map(|kind| holds(kind)).and_then(|condition| condition["message"].as_str());
+    let message = found.iter().find_map(|kind| condition(kind)).and_then(|condition| condition["message"].as_str());
     message.map(|message| format!(": {message}")).unwrap_or_default()
 }
 
@@ -136,12 +136,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_stuck_namespace_tells_what_holds_it() {
+    fn the_message_of_the_delaying_condition_is_reported() {
         let conditions = json!([
             {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: configmaps. has 1"},
             {"type": "NamespaceFinalizersRemaining", "status": "True", "message": "Some content has finalizers: x"}]);
         let namespace = json!({"status": {"conditions": conditions}});
-        assert_eq!(what_holds(&namespace), ": Some content has finalizers: x");
-        assert_eq!(what_holds(&json!({})), "");
+        assert_eq!(deletion_delay(&namespace), ": Some content has finalizers: x");
+        assert_eq!(deletion_delay(&json!({})), "");
     }
 }

@@ -1,4 +1,4 @@
-//! First step: everything selected, in run order, on disk. Nothing is created before the whole archive has been read.
+//! Plans a restore: spools the selected items to disk in restore order. Nothing is created before the archive is read.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -13,94 +13,95 @@ use plimsoll_progress::{Meter, Task, Total, Unit};
 use plimsoll_store::Store;
 use tokio::sync::mpsc;
 
-use super::action::Adds;
+use super::action::AdditionalResources;
 use super::actions::Actions;
 use super::namespaces::NAMESPACES;
 use crate::Error;
+use crate::item_filter::ItemFilter;
 use crate::outcome::Recorder;
-use crate::selection::Selecting;
 
-/// What a restore will do.
+/// The plan of a restore.
 pub struct RestorePlan {
-    /// The selected objects, in run order.
+    /// The selected items, in restore order.
     pub spool: SealedSpool,
-    /// Objects that the filters left out and that actions may ask for.
+    /// Excluded items that actions may add.
     pub reserve: SealedSpool,
-    /// Objects of the backup that the filters left out.
+    /// Number of items that the filters exclude.
     pub excluded: u64,
-    /// Entries of the archive that are damaged, each of which is an error.
+    /// Number of damaged entries of the archive; each is an error.
     pub damaged: u64,
 }
 
 impl RestorePlan {
-    /// How many items the restore will settle, as far as is known before it runs.
+    /// Number of items, as far as known before the run.
     pub fn total(&self) -> u64 {
         self.spool.len() as u64 + self.damaged
     }
 
-    /// The total to show before the first object is created: open as long as an action may still add to it.
-    pub fn opening_total(&self, actions: &Actions) -> Total {
-        let grows = self.spool.resources().any(|(group_resource, _)| self.may_grow(actions, group_resource));
-        if grows { Total::Growing(self.total()) } else { Total::Final(self.total()) }
+    /// The initial total: growing if an action may add items.
+    pub fn initial_total(&self, actions: &Actions) -> Total {
+        let may_grow = self.spool.resources().any(|(group_resource, _)| self.may_grow(actions, group_resource));
+        if may_grow { Total::Growing(self.total()) } else { Total::Final(self.total()) }
     }
 
-    /// Whether an action on objects of a resource may ask for something that is not planned.
+    /// Whether an action on a resource may add items that are not planned.
     pub(super) fn may_grow(&self, actions: &Actions, group_resource: &str) -> bool {
-        let in_reserve = |wanted: &[&str]| self.reserve.resources().any(|(resource, _)| wanted.contains(&resource));
-        actions.wanting(group_resource).any(|action| match action.adds() {
-            Adds::Nothing => false,
-            Adds::These(wanted) => in_reserve(wanted),
-            Adds::Anything => !self.reserve.is_empty(),
+        let in_reserve =
+            |resources: &[&str]| self.reserve.resources().any(|(resource, _)| resources.contains(&resource));
+        actions.for_resource(group_resource).any(|action| match action.additional_resources() {
+            AdditionalResources::None => false,
+            AdditionalResources::Only(resources) => in_reserve(resources),
+            AdditionalResources::Any => !self.reserve.is_empty(),
         })
     }
 }
 
-/// What the plan keeps of what the filters leave out.
+/// Which excluded items the reserve keeps.
 #[derive(Debug)]
-pub(super) enum Keep {
-    These(BTreeSet<&'static str>),
-    Everything,
+pub(super) enum ReserveFilter {
+    Only(BTreeSet<&'static str>),
+    All,
 }
 
-impl Keep {
+impl ReserveFilter {
     pub(super) fn for_actions(actions: &Actions) -> Self {
-        // A namespace is made from the one in the backup, whether or not that was selected.
+        // A namespace is created from the backup, even if it was not selected.
         let mut kept = BTreeSet::from([NAMESPACES]);
         for action in actions.actions() {
-            match action.adds() {
-                Adds::Nothing => {}
-                Adds::These(wanted) => kept.extend(wanted),
-                Adds::Anything => return Self::Everything,
+            match action.additional_resources() {
+                AdditionalResources::None => {}
+                AdditionalResources::Only(resources) => kept.extend(resources),
+                AdditionalResources::Any => return Self::All,
             }
         }
-        Self::These(kept)
+        Self::Only(kept)
     }
 
-    fn keeps(&self, group_resource: &str) -> bool {
+    fn includes(&self, group_resource: &str) -> bool {
         match self {
-            Self::These(kept) => kept.contains(group_resource),
-            Self::Everything => true,
+            Self::Only(kept) => kept.contains(group_resource),
+            Self::All => true,
         }
     }
 }
 
-/// A spool may take this much of the scratch directory.
+/// Maximum size of a spool.
 const SPOOL_LIMIT: u64 = 64 << 30;
 
-/// What a spool may take where it is: no more than is free, with a rest for others.
+/// Maximum size of a spool in a directory: 90 % of the free space.
 fn spool_limit(scratch: &Path) -> u64 {
     let free = rustix::fs::statvfs(scratch).map_or(SPOOL_LIMIT, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
     SPOOL_LIMIT.min(free / 10 * 9)
 }
 
-/// Reads the archive at `key` once, from front to back.
+/// Reads the archive at `key` once.
 ///
 /// # Cancel safety
-/// Dropping the future ends the reading thread with its next read; the spool has no name and goes with it.
+/// Dropping the future ends the reading thread at its next read; the unlinked spool is freed with it.
 pub async fn plan(
     store: &Store,
     key: &str,
-    selecting: Arc<Selecting>,
+    item_filter: Arc<ItemFilter>,
     actions: &Actions,
     scratch: &Path,
     recorder: Arc<Recorder>,
@@ -109,38 +110,38 @@ pub async fn plan(
     let mut reader = store.reader(key).await?;
     let bytes = task.meter(Unit::Bytes);
     bytes.set_total(Total::Growing(reader.info().size));
-    let (pieces, incoming) = mpsc::channel::<Bytes>(4);
-    let (name, scratch, keep) = (key.to_owned(), scratch.to_owned(), Keep::for_actions(actions));
+    let (chunks, incoming) = mpsc::channel::<Bytes>(4);
+    let (name, scratch, reserve_filter) = (key.to_owned(), scratch.to_owned(), ReserveFilter::for_actions(actions));
     let reading = tokio::task::spawn_blocking(move || {
-        let input = Pieces { incoming, current: Bytes::new(), bytes };
-        read_archive(input, &selecting, &keep, &scratch, &recorder)
+        let input = ChunkReader { incoming, current: Bytes::new(), bytes };
+        read_archive(input, &item_filter, &reserve_filter, &scratch, &recorder)
     });
-    while let Some(piece) = reader.next().await {
-        // After an error of the store the thread sees a truncated archive; the store knows better.
-        if pieces.send(piece?).await.is_err() {
+    while let Some(chunk) = reader.next().await {
+        // After an error of the store the thread sees a truncated archive; the error of the store is the cause.
+        if chunks.send(chunk?).await.is_err() {
             break;
         }
     }
-    drop(pieces);
+    drop(chunks);
     match reading.await {
         Ok(planned) => planned.map_err(|source| Error::Archive { name, source }),
         Err(panic) => Err(Error::scratch(name.as_ref(), io::Error::other(panic))),
     }
 }
 
-/// Reads an archive from wherever it comes. Blocks.
+/// Reads an archive. Blocks.
 pub(super) fn read_archive(
     input: impl Read,
-    selecting: &Selecting,
-    keep: &Keep,
+    item_filter: &ItemFilter,
+    reserve_filter: &ReserveFilter,
     scratch: &Path,
     recorder: &Recorder,
 ) -> Result<RestorePlan, plimsoll_archive::Error> {
     let limit = spool_limit(scratch);
-    let mut collect = Collect {
-        selecting,
+    let mut builder = PlanBuilder {
+        item_filter,
         recorder,
-        keep,
+        reserve_filter,
         spool: Spool::create(scratch, limit)?,
         reserve: Spool::create(scratch, limit)?,
         excluded: 0,
@@ -149,59 +150,59 @@ pub(super) fn read_archive(
     let mut archive = Reader::new(input);
     loop {
         match archive.next_item() {
-            Ok(Some(item)) => collect.take(&item)?,
+            Ok(Some(item)) => builder.add(&item)?,
             Ok(None) => break,
-            Err(error) if error.is_entry_error() => collect.note_damage(&error),
+            Err(error) if error.is_entry_error() => builder.record_damage(&error),
             Err(error) => return Err(error),
         }
     }
-    let rank = |group_resource: &str| selecting.rank(group_resource);
-    let (spool, reserve) = (collect.spool.seal(rank)?, collect.reserve.seal(rank)?);
-    Ok(RestorePlan { spool, reserve, excluded: collect.excluded, damaged: collect.damaged })
+    let rank = |group_resource: &str| item_filter.rank(group_resource);
+    let (spool, reserve) = (builder.spool.seal(rank)?, builder.reserve.seal(rank)?);
+    Ok(RestorePlan { spool, reserve, excluded: builder.excluded, damaged: builder.damaged })
 }
 
-struct Collect<'a> {
-    selecting: &'a Selecting,
+struct PlanBuilder<'a> {
+    item_filter: &'a ItemFilter,
     recorder: &'a Recorder,
-    keep: &'a Keep,
+    reserve_filter: &'a ReserveFilter,
     spool: Spool,
     reserve: Spool,
     excluded: u64,
     damaged: u64,
 }
 
-impl Collect<'_> {
-    fn take(&mut self, item: &Item) -> Result<(), plimsoll_archive::Error> {
+impl PlanBuilder<'_> {
+    fn add(&mut self, item: &Item) -> Result<(), plimsoll_archive::Error> {
         let (resource, namespace) = (item.group_resource.as_str(), item.namespace.as_deref());
         let labels = item.header.metadata.labels.as_ref();
-        if self.selecting.restores(resource, &item.header.kind, namespace, &item.name, labels) {
+        if self.item_filter.restores_item(resource, &item.header.kind, namespace, &item.name, labels) {
             return self.spool.append(resource, namespace, &item.name, &item.json);
         }
         self.excluded += 1;
-        if self.keep.keeps(resource) {
+        if self.reserve_filter.includes(resource) {
             self.reserve.append(resource, namespace, &item.name, &item.json)?;
         }
         Ok(())
     }
 
-    fn note_damage(&mut self, error: &plimsoll_archive::Error) {
+    fn record_damage(&mut self, error: &plimsoll_archive::Error) {
         self.damaged += 1;
         self.recorder.damaged(error.path().unwrap_or_default(), error.reason(), error.to_string());
     }
 }
 
-/// What arrives piece by piece, as something to read from.
-struct Pieces {
+/// Reads from a channel of chunks.
+struct ChunkReader {
     incoming: mpsc::Receiver<Bytes>,
     current: Bytes,
     bytes: Meter,
 }
 
-impl Read for Pieces {
+impl Read for ChunkReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.current.is_empty() {
             match self.incoming.blocking_recv() {
-                Some(piece) => self.current = piece,
+                Some(chunk) => self.current = chunk,
                 None => return Ok(0),
             }
         }
@@ -221,26 +222,26 @@ mod tests {
 
     use super::*;
     use crate::registry::{AppliesTo, Source};
-    use crate::restore::action::{Input, Output, RestoreItemAction};
+    use crate::restore::action::{RestoreActionInput, RestoreActionOutput, RestoreItemAction};
 
-    struct Asks(Adds);
+    struct AddingAction(AdditionalResources);
 
-    impl RestoreItemAction for Asks {
-        fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
-            Box::pin(async { Ok(Output::of(input.item)) })
+    impl RestoreItemAction for AddingAction {
+        fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
+            Box::pin(async { Ok(RestoreActionOutput::of(input.item)) })
         }
 
-        fn adds(&self) -> Adds {
+        fn additional_resources(&self) -> AdditionalResources {
             self.0
         }
     }
 
-    /// A pod that is selected, and a volume that is not.
-    fn plan_with(adds: Adds) -> (RestorePlan, Actions) {
+    /// A plan with a selected pod and an excluded volume.
+    fn plan_with(adds: AdditionalResources) -> (RestorePlan, Actions) {
         let mut actions = Actions::default();
         let pods = AppliesTo::resources(["pods"]);
         actions
-            .register(Source::BuiltIn(1), "asks", &pods, &DiscoveredResources::default(), Arc::new(Asks(adds)))
+            .register(Source::BuiltIn(1), "asks", &pods, &DiscoveredResources::default(), Arc::new(AddingAction(adds)))
             .unwrap();
         let mut archive = Writer::new(Vec::new()).unwrap();
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}});
@@ -248,26 +249,26 @@ mod tests {
         archive.append_object("pods", "v1", Some("ns"), "p", pod.to_string().as_bytes()).unwrap();
         archive.append_object("persistentvolumes", "v1", None, "v", volume.to_string().as_bytes()).unwrap();
         let spec = serde_json::from_value(json!({"includedNamespaces": ["ns"]})).unwrap();
-        let selecting = Selecting::for_restore(&spec, None, &[]).unwrap();
+        let item_filter = ItemFilter::for_restore(&spec, None, &[]).unwrap();
         let scratch = tempfile::tempdir().unwrap();
         let recorder = Recorder::create(scratch.path()).unwrap();
         let packed = archive.finish().unwrap();
-        let keep = Keep::for_actions(&actions);
-        let plan = read_archive(packed.as_slice(), &selecting, &keep, scratch.path(), &recorder).unwrap();
+        let reserve_filter = ReserveFilter::for_actions(&actions);
+        let plan = read_archive(packed.as_slice(), &item_filter, &reserve_filter, scratch.path(), &recorder).unwrap();
         (plan, actions)
     }
 
     #[test]
-    fn the_total_is_open_only_while_an_action_may_ask_for_what_is_not_planned() {
+    fn the_total_grows_only_if_an_action_may_add_items() {
         for (adds, kept, total) in [
-            (Adds::Nothing, 0, Total::Final(1)),
-            (Adds::These(&["persistentvolumes"]), 1, Total::Growing(1)),
-            (Adds::These(&["priorityclasses.scheduling.k8s.io"]), 0, Total::Final(1)),
-            (Adds::Anything, 1, Total::Growing(1)),
+            (AdditionalResources::None, 0, Total::Final(1)),
+            (AdditionalResources::Only(&["persistentvolumes"]), 1, Total::Growing(1)),
+            (AdditionalResources::Only(&["priorityclasses.scheduling.k8s.io"]), 0, Total::Final(1)),
+            (AdditionalResources::Any, 1, Total::Growing(1)),
         ] {
             let (plan, actions) = plan_with(adds);
             assert_eq!((plan.excluded, plan.reserve.len()), (1, kept), "{adds:?}");
-            assert_eq!(plan.opening_total(&actions), total, "{adds:?}");
+            assert_eq!(plan.initial_total(&actions), total, "{adds:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Second step: group-resources in their order, the items of one in parallel.
+//! Runs a restore: resources in order, the items of a resource in parallel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,38 +11,38 @@ use plimsoll_select::resource_modifiers::ResourceModifiers;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::action::Identifier;
+use super::action::ItemId;
 use super::actions::Actions;
-use super::claims::{Claims, Settled};
-use super::existing::ExistingPolicy;
-use super::hooks::PodHooks;
-use super::item::Origin;
+use super::api_requests::Webhooks;
+use super::backup_volumes::BackupVolumes;
+use super::concurrency_limiter::{ConcurrencyLimiter, MAX_CONCURRENCY};
+use super::existing_object::ExistingPolicy;
+use super::hooks::RestoreHookRunner;
+use super::item::RestoreOrigin;
+use super::item_states::{ItemResult, ItemStates};
 use super::namespaces::Namespaces;
-use super::pace::{MOST, Pace};
 use super::plan::RestorePlan;
-use super::requests::Webhooks;
-use super::volumes::Volumes;
 use crate::cluster::{Cluster, Resource};
-use crate::operations::Operations;
+use crate::item_filter::ItemFilter;
+use crate::item_operations::ItemOperations;
 use crate::outcome::{ItemOutcome, ItemRef, Recorder, Scope};
-use crate::ports::{Guard, SnapshotVolumes, VolumeData};
-use crate::selection::Selecting;
+use crate::ports::{LeadershipGuard, SnapshotRestorer, VolumeRestorer};
 use crate::{Error, kill};
 
-pub(super) const POLL: Duration = Duration::from_millis(250);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a restore waits for others.
+/// Timeouts of a restore.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// For a definition to be established, and for what actions want to wait for.
+pub struct RestoreTimeouts {
+    /// For CustomResourceDefinitions and additional items.
     pub resource: Duration,
-    /// For what is being deleted to be gone.
+    /// For objects that are being deleted.
     pub terminating: Duration,
-    /// For an admission webhook that the API server cannot reach.
+    /// For unreachable admission webhooks.
     pub webhook: Duration,
 }
 
-impl Default for Limits {
+impl Default for RestoreTimeouts {
     fn default() -> Self {
         Self {
             resource: Duration::from_mins(10),
@@ -52,74 +52,74 @@ impl Default for Limits {
     }
 }
 
-/// What the Restore says about the objects on their way.
-pub struct Rules {
-    /// Its filters.
-    pub selecting: Arc<Selecting>,
-    /// The resources the cluster had before anything was restored.
+/// Settings of a Restore for its items.
+pub struct RestoreRules {
+    /// The filters.
+    pub item_filter: Arc<ItemFilter>,
+    /// The resources of the cluster before the restore.
     pub resources: Vec<Resource>,
-    /// What changes objects.
+    /// Restore item actions.
     pub actions: Actions,
-    /// The Restore itself, for the actions.
+    /// The Restore object, for actions.
     pub restore: Value,
-    /// What happens to objects that are there already.
+    /// `existingResourcePolicy`.
     pub existing: ExistingPolicy,
     /// The resources whose status is restored.
     pub status: Option<IncludesExcludes>,
-    /// Patches from the user.
+    /// Resource modifiers.
     pub modifiers: Option<ResourceModifiers>,
-    /// What is known of the volumes.
-    pub volumes: Volumes,
-    /// Commands in restored pods.
-    pub hooks: Arc<PodHooks>,
-    /// Who restores the data of pods' volumes, if anybody does.
-    pub data: Option<Arc<dyn VolumeData>>,
-    /// Who makes volumes from the snapshots of plugins, if anybody does.
-    pub snapshots: Option<Arc<dyn SnapshotVolumes>>,
-    /// How long to wait.
-    pub limits: Limits,
+    /// The volumes of the backup.
+    pub volumes: BackupVolumes,
+    /// Hooks.
+    pub hooks: Arc<RestoreHookRunner>,
+    /// Restores the data of pod volumes, if supported.
+    pub data: Option<Arc<dyn VolumeRestorer>>,
+    /// Creates volumes from snapshots of volume snapshotters, if supported.
+    pub snapshots: Option<Arc<dyn SnapshotRestorer>>,
+    /// Timeouts.
+    pub timeouts: RestoreTimeouts,
 }
 
-/// Everything a restore of objects needs.
+/// A restore of objects.
 pub struct RestoreRun {
     /// The cluster to write to.
     pub cluster: Cluster,
-    /// Whose restore it is.
-    pub origin: Origin,
-    /// What to restore.
+    /// The restore and its namespace mapping.
+    pub origin: RestoreOrigin,
+    /// The plan.
     pub plan: RestorePlan,
-    /// What happens to it on the way.
-    pub rules: Rules,
-    /// Shows how far it is.
+    /// Settings.
+    pub rules: RestoreRules,
+    /// Shows the progress.
     pub task: Task,
-    /// Leave to act.
-    pub guard: Arc<dyn Guard>,
-    /// Stops it.
+    /// Checked before every effect.
+    pub guard: Arc<dyn LeadershipGuard>,
+    /// Cancels the run.
     pub cancel: CancellationToken,
-    /// Takes down what happens.
+    /// Records outcomes and messages.
     pub recorder: Arc<Recorder>,
-    /// What actions began in the background.
-    pub operations: Arc<Operations>,
-    /// What is found out on the way.
-    pub inner: Inner,
+    /// Item operations that actions started.
+    pub operations: Arc<ItemOperations>,
+    /// State of the run.
+    pub state: RunState,
 }
 
-/// What a run finds out on its way.
-pub struct Inner {
-    pub(super) claims: Claims,
+/// State of a run.
+pub struct RunState {
+    pub(super) item_states: ItemStates,
     pub(super) namespaces: Namespaces,
-    pub(super) pace: Pace,
+    pub(super) limiter: ConcurrencyLimiter,
     pub(super) webhooks: Webhooks,
     items: Meter,
 }
 
-impl Inner {
-    /// Nothing found out yet, about this plan.
+impl RunState {
+    /// The initial state for a plan.
     pub fn new(plan: &RestorePlan, task: &Task) -> Self {
         Self {
-            claims: Claims::new(plan.spool.len() + plan.reserve.len()),
+            item_states: ItemStates::new(plan.spool.len() + plan.reserve.len()),
             namespaces: Namespaces::default(),
-            pace: Pace::new(),
+            limiter: ConcurrencyLimiter::new(),
             webhooks: Webhooks::default(),
             items: task.meter(Unit::Items),
         }
@@ -127,13 +127,13 @@ impl Inner {
 }
 
 impl RestoreRun {
-    /// Creates everything in the plan. Partial failure is an outcome, not an error.
+    /// Restores all items of the plan. Failed items are outcomes, not errors.
     ///
     /// # Cancel safety
-    /// Cancelling leaves what was created until then; every item is either counted or was not begun.
+    /// Cancelling keeps the objects that were created. Every item is either counted or was not started.
     pub async fn run(&self) -> Result<(), Error> {
-        let items = &self.inner.items;
-        items.set_total(self.plan.opening_total(&self.rules.actions));
+        let items = &self.state.items;
+        items.set_total(self.plan.initial_total(&self.rules.actions));
         items.fail(self.plan.damaged);
         tokio::select! {
             biased;
@@ -147,39 +147,39 @@ impl RestoreRun {
         let grows: Vec<bool> =
             resources.iter().map(|(resource, _)| self.plan.may_grow(&self.rules.actions, resource)).collect();
         let last = grows.iter().rposition(|grows| *grows);
-        for (place, (group_resource, range)) in resources.into_iter().enumerate() {
-            if last.is_none_or(|last| place > last) {
-                self.inner.items.finalize_total();
+        for (index, (group_resource, range)) in resources.into_iter().enumerate() {
+            if last.is_none_or(|last| index > last) {
+                self.state.items.finalize_total();
             }
             let task = self.task.child(group_resource);
-            let own = task.meter(Unit::Items);
-            own.set_total(plimsoll_progress::Total::Final(range.len() as u64));
+            let resource_items = task.meter(Unit::Items);
+            resource_items.set_total(plimsoll_progress::Total::Final(range.len() as u64));
             self.recorder.log().info(format!("{group_resource}: {} items", range.len()));
             stream::iter(range)
-                .map(|row| self.turn(row, &task, &own))
-                .buffer_unordered(MOST)
+                .map(|row| self.restore_in_order(row, &task, &resource_items))
+                .buffer_unordered(MAX_CONCURRENCY)
                 .try_collect::<()>()
                 .await?;
             task.finish();
         }
-        self.inner.items.finalize_total();
+        self.state.items.finalize_total();
         Ok(())
     }
 
-    /// An item's own turn, unless another item needed it earlier.
-    async fn turn(&self, row: usize, task: &Task, own: &Meter) -> Result<(), Error> {
-        let settled = if self.inner.claims.take(row) {
-            self.settle(row, task).await?
+    /// Restores an item in its order, unless it was restored as an additional item.
+    async fn restore_in_order(&self, row: usize, task: &Task, resource_items: &Meter) -> Result<(), Error> {
+        let result = if self.state.item_states.try_start(row) {
+            self.restore_row(row, task).await?
         } else {
-            self.inner.claims.outcome(row).await
+            self.state.item_states.wait_for_result(row).await
         };
-        count(own, settled);
+        count(resource_items, result);
         Ok(())
     }
 
-    /// Restores an item that was taken, and counts it: once.
-    async fn settle(&self, row: usize, task: &Task) -> Result<Settled, Error> {
-        self.guard.effect()?;
+    /// Restores and counts a started item.
+    async fn restore_row(&self, row: usize, task: &Task) -> Result<ItemResult, Error> {
+        self.guard.check_effect()?;
         let spooled = self.read(row)?;
         let (item, outcome) = match serde_json::from_slice::<Value>(&spooled.json) {
             Ok(object) => {
@@ -194,55 +194,55 @@ impl RestoreRun {
             self.recorder.log().info(format!("{} {}: skipped: {reason}", item.kind, item.path()));
         }
         self.recorder.item(&item, &outcome);
-        let settled = settled(&outcome);
-        count(&self.inner.items, settled);
-        self.inner.claims.settle(row, settled);
+        let result = item_result(&outcome);
+        count(&self.state.items, result);
+        self.state.item_states.set_result(row, result);
         kill::point("restore.item.counted");
-        Ok(settled)
+        Ok(result)
     }
 
-    /// Restores an item that another one needs, before that one. Says whether it is in the cluster.
+    /// Restores an additional item. Returns whether it is in the cluster.
     pub(super) async fn restore_additional(
         &self,
         parent: usize,
-        wanted: &Identifier,
-        must: bool,
+        wanted: &ItemId,
+        must_include: bool,
         task: &Task,
     ) -> Result<bool, Error> {
         let Some((row, planned)) = self.find(&wanted.group_resource, wanted.namespace.as_deref(), &wanted.name)? else {
             let scope = wanted.namespace.clone().map_or(Scope::Cluster, Scope::Namespace);
-            self.recorder.warn(&scope, format!("additional item {wanted} is not in the backup"));
+            self.recorder.warn(&scope, format!("additional item {wanted} not found in the backup"));
             return Ok(false);
         };
-        let admitted = planned || must || {
+        let selected = planned || must_include || {
             let name = &wanted.name;
-            self.rules.selecting.restores_additional(&wanted.group_resource, wanted.namespace.as_deref(), name)
+            self.rules.item_filter.restores_additional_item(&wanted.group_resource, wanted.namespace.as_deref(), name)
         };
-        if !admitted {
-            self.recorder.log().info(format!("additional item {wanted} is left out by the filters"));
+        if !selected {
+            self.recorder.log().info(format!("additional item {wanted} is excluded by the filters"));
             return Ok(false);
         }
-        let Some(_waiting) = self.inner.claims.wait_for(parent, row) else { return Ok(false) };
-        if !self.inner.claims.take(row) {
-            return Ok(self.inner.claims.outcome(row).await.is_there());
+        let Some(_waiting) = self.state.item_states.add_dependency(parent, row) else { return Ok(false) };
+        if !self.state.item_states.try_start(row) {
+            return Ok(self.state.item_states.wait_for_result(row).await.exists());
         }
         if !planned {
-            self.inner.items.grow_total(1);
+            self.state.items.grow_total(1);
         }
-        Ok(Box::pin(self.settle(row, task)).await?.is_there())
+        Ok(Box::pin(self.restore_row(row, task)).await?.exists())
     }
 
-    /// The row of an object, and whether it is planned rather than in reserve.
+    /// The row of an object, and whether it is in the plan rather than in the reserve.
     fn find(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Option<(usize, bool)>, Error> {
         let RestorePlan { spool, reserve, .. } = &self.plan;
-        if let Some(row) = spool.find(resource, namespace, name).map_err(broken_spool)? {
+        if let Some(row) = spool.find(resource, namespace, name).map_err(spool_error)? {
             return Ok(Some((row, true)));
         }
-        let row = reserve.find(resource, namespace, name).map_err(broken_spool)?;
+        let row = reserve.find(resource, namespace, name).map_err(spool_error)?;
         Ok(row.map(|row| (spool.len() + row, false)))
     }
 
-    /// An object of the backup, selected or not.
+    /// Reads an object of the backup, selected or not.
     pub(super) fn find_object(
         &self,
         resource: &str,
@@ -259,31 +259,31 @@ impl RestoreRun {
             None => self.plan.spool.read(row),
             Some(row) => self.plan.reserve.read(row),
         };
-        read.map_err(broken_spool)
+        read.map_err(spool_error)
     }
 }
 
-fn broken_spool(source: plimsoll_archive::Error) -> Error {
+fn spool_error(source: plimsoll_archive::Error) -> Error {
     Error::Archive { name: "spool".into(), source }
 }
 
-fn count(meter: &Meter, settled: Settled) {
-    match settled {
-        Settled::Restored => meter.add(1),
-        Settled::Skipped { .. } => meter.skip(1),
-        Settled::Failed => meter.fail(1),
+fn count(meter: &Meter, result: ItemResult) {
+    match result {
+        ItemResult::Restored => meter.add(1),
+        ItemResult::Skipped { .. } => meter.skip(1),
+        ItemResult::Failed => meter.fail(1),
     }
 }
 
-fn settled(outcome: &ItemOutcome) -> Settled {
+fn item_result(outcome: &ItemOutcome) -> ItemResult {
     match outcome {
-        ItemOutcome::Skipped { reason } => Settled::Skipped { there: reason.starts_with("AlreadyThere") },
-        ItemOutcome::Failed { .. } => Settled::Failed,
-        _ => Settled::Restored,
+        ItemOutcome::Skipped { reason } => ItemResult::Skipped { exists: reason.starts_with("AlreadyExists") },
+        ItemOutcome::Failed { .. } => ItemResult::Failed,
+        _ => ItemResult::Restored,
     }
 }
 
-fn item_ref(spooled: &SpooledObject, object: &Value, origin: &Origin) -> ItemRef {
+fn item_ref(spooled: &SpooledObject, object: &Value, origin: &RestoreOrigin) -> ItemRef {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let name = match spooled.group_resource.as_str() {
         super::namespaces::NAMESPACES => origin.target(&spooled.name),

@@ -39,7 +39,7 @@ pub struct Observed {
     pub missing: Option<String>,
 }
 
-/// What to do about it.
+/// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::ports::Guard;
-use plimsoll_engine::{Error, Patience};
+use plimsoll_engine::ports::LeadershipGuard;
+use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_progress::Task;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -79,16 +79,16 @@ impl<K: Lifecycle> Job<K> {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        Patience::default().run(&self.tree.root(), attempt).await
+        RetryPolicy::default().run(&self.tree.root(), attempt).await
     }
 
     /// Changes the subject by a merge patch, and retries while the API server does not answer. Returns the subject.
     pub async fn patch_subject(&self, patch: &Value) -> Result<Value, Error> {
-        self.record.effect()?;
+        self.record.check_effect()?;
         let (path, body, root) = (self.path(), patch.to_string().into_bytes(), self.tree.root());
         let merge = || self.runtime.leader.cluster.merge(&path, body.clone());
-        let written = Patience::default().run(&root, merge).await?;
-        serde_json::from_slice(&written).map_err(|e| Error::Answer {
+        let written = RetryPolicy::default().run(&root, merge).await?;
+        serde_json::from_slice(&written).map_err(|e| Error::InvalidResponse {
             what: format!("write {} {}", self.id.verb, self.id.name),
             detail: e.to_string(),
         })

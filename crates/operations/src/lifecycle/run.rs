@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_progress::{Clock, Ending, Snapshot, Wait};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -48,8 +48,10 @@ async fn run_current<K: Lifecycle>(
     cancel: CancellationToken,
 ) -> Result<(), Error> {
     let Some(found) = controller.leader().cluster.get(&id.path()).await? else { return Ok(()) };
-    let invalid =
-        |e: serde_json::Error| Error::Answer { what: format!("read {} {}", id.verb, id.name), detail: e.to_string() };
+    let invalid = |e: serde_json::Error| Error::InvalidResponse {
+        what: format!("read {} {}", id.verb, id.name),
+        detail: e.to_string(),
+    };
     let raw: Value = serde_json::from_slice(&found).map_err(invalid)?;
     let phase = raw.pointer(K::PHASE_POINTER).and_then(Value::as_str).unwrap_or_default();
     let same = raw.pointer("/metadata/uid").and_then(Value::as_str) == Some(id.uid.as_str());
@@ -242,14 +244,14 @@ async fn finish<K: Lifecycle>(job: &Job<K>, answer: Result<Completion, Error>) -
     let status = final_status::<K>(&snapshot, &completion);
     let root = job.tree.root();
     kill::point("status.final.before");
-    Patience::default().run(&root, || write_status(leader, &job.id, &status)).await?;
+    RetryPolicy::default().run(&root, || write_status(leader, &job.id, &status)).await?;
     kill::point("status.final.after");
     let event_type = if completion.state == OperationState::Succeeded { EventType::Normal } else { EventType::Warning };
     leader.events.record(&job.id.reference(), event_type, completion.state.as_str(), &message).await;
     // The open record is what makes a successor clean up, so it is closed last.
     journal::remove(leader.client.clone(), &job.id.namespace, &job.id.operation_name()).await?;
     kill::point("journal.removed");
-    Patience::default().run(&root, || remove_finalizer::<K>(leader, &job.id)).await?;
+    RetryPolicy::default().run(&root, || remove_finalizer::<K>(leader, &job.id)).await?;
     match job.record.end(&snapshot, &completion.state, completion.reasons).await {
         Err(error) if error.code() == Some(404) => Ok(()),
         answer => answer,

@@ -1,4 +1,4 @@
-//! Claims of a backup whose driver takes snapshots: which of them, and what comes of it.
+//! CSI snapshots of the claims of a backup.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,50 +12,50 @@ use kube::api::ListParams;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::UploaderSettings;
 use plimsoll_archive::volume_info::{BackupVolumeInfo, CsiSnapshotInfo};
-use plimsoll_engine::backup::actions::{Answer, BackupItemAction, BackupItemActions, ItemId};
+use plimsoll_engine::backup::actions::{BackupActionOutput, BackupItemAction, BackupItemActions, ItemId};
 use plimsoll_engine::cluster::ItemMeta;
+use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationProgress, StartedOperation};
 use plimsoll_engine::log::Level;
-use plimsoll_engine::operations::{Background, Begun, Reading};
 use plimsoll_engine::registry::{AppliesTo, Source};
-use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Heard, Patience};
+use plimsoll_engine::{Error, PluginLogSink, RetryPolicy};
 use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 
-use super::take::{CreatedSnapshot, SnapshotTaker};
+use super::snapshot_taker::{CreatedSnapshot, SnapshotTaker};
 use super::upload::{Upload, Uploads};
-use super::{CLASSES, CONTENTS, SNAPSHOT_NAME, SNAPSHOTS, UPLOAD_NAME, UPLOADS, class, classes, mark, text};
+use super::{CLASSES, CONTENTS, SNAPSHOT_NAME, SNAPSHOTS, UPLOAD_NAME, UPLOADS, class, classes, set_metadata, text};
 use crate::fs_backup::{ClaimInfo, FsBackupPolicy, TransferServices, claims_of};
 use crate::volume_job::VolumeJob;
 
-/// What a backup wants of CSI snapshots.
+/// Parameters of [`CsiBackup`].
 pub struct CsiBackupParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<TransferServices>,
     /// The Backup.
     pub job: VolumeJob,
-    /// The Backup, for the classes it names.
+    /// The Backup object, for its snapshot classes.
     pub backup: Value,
     /// `snapshotVolumes`.
     pub wanted: Option<bool>,
-    /// Whether plugins take snapshots too: then a driver without a class is theirs.
+    /// Whether volume snapshotters are configured: they handle drivers without a class.
     pub plugins: bool,
-    /// The Backup's filters.
-    pub selecting: Arc<Selecting>,
-    /// What it wants of files.
+    /// The filters of the Backup.
+    pub item_filter: Arc<ItemFilter>,
+    /// The policy for file-system backup.
     pub policy: FsBackupPolicy,
-    /// How long a driver may take until it has a snapshot.
+    /// Timeout of a driver for a snapshot.
     pub limit: Duration,
-    /// Where the data goes, if it is to be moved.
+    /// Settings of data movement, if it is enabled.
     pub movement: Option<DataMovement>,
-    /// Where its log lines and problems go.
-    pub heard: Arc<Heard>,
+    /// Log of the operation.
+    pub plugin_log: Arc<PluginLogSink>,
 }
 
-/// Where the data of snapshots goes.
+/// Settings of data movement.
 #[derive(Clone)]
 pub struct DataMovement {
     /// The BackupStorageLocation with the repository.
@@ -68,19 +68,19 @@ pub struct DataMovement {
     pub settings: UploaderSettings,
 }
 
-/// Takes them.
+/// Takes CSI snapshots.
 pub struct CsiBackup {
     parameters: CsiBackupParameters,
     uploads: Option<Uploads>,
-    /// One claim after another: a claim is met by its own turn and by its pod's.
-    turn: tokio::sync::Mutex<HashMap<String, Option<ClaimResult>>>,
+    /// Results by claim. The lock serialises claims: a claim is processed as an item and with its pod.
+    claim_results: tokio::sync::Mutex<HashMap<String, Option<ClaimResult>>>,
     pods: tokio::sync::Mutex<HashMap<String, Arc<Vec<Value>>>>,
     infos: Mutex<Vec<BackupVolumeInfo>>,
-    /// Whether all pods have had their turn: the claims of one with hooks are dealt with between those.
+    /// Whether all pods were read: claims of pods with hooks are processed between these.
     pods_read: tokio::sync::watch::Sender<bool>,
 }
 
-/// What was done about a claim.
+/// The result of a claim.
 #[derive(Clone, Debug)]
 enum ClaimResult {
     Snapshot(CreatedSnapshot),
@@ -88,7 +88,7 @@ enum ClaimResult {
 }
 
 impl CsiBackup {
-    /// Registers the action that takes them; nothing if the cluster knows no snapshots, or none are wanted.
+    /// Registers the action; `None` if the cluster does not serve VolumeSnapshots, or snapshots are disabled.
     pub fn register(
         parameters: CsiBackupParameters,
         actions: &mut BackupItemActions,
@@ -99,14 +99,14 @@ impl CsiBackup {
         }
         if mapper.resolve(SNAPSHOTS).is_none() {
             if parameters.movement.is_some() {
-                let line = "spec.snapshotMoveData: this cluster knows no VolumeSnapshots, so no data is moved";
-                parameters.heard.line(Level::Warning, line.to_owned());
+                let line = "spec.snapshotMoveData: this cluster does not serve VolumeSnapshots; no data is moved";
+                parameters.plugin_log.line(Level::Warning, line.to_owned());
             }
             return Ok(None);
         }
         let uploads = parameters.movement.clone().map(|movement| Uploads::new(&parameters, movement));
-        let (turn, pods, infos, pods_read) = Default::default();
-        let csi = Arc::new(Self { parameters, uploads, turn, pods, infos, pods_read });
+        let (claim_results, pods, infos, pods_read) = Default::default();
+        let csi = Arc::new(Self { parameters, uploads, claim_results, pods, infos, pods_read });
         let claims = AppliesTo::resources(["persistentvolumeclaims"]);
         let action = Arc::new(ClaimAction(Arc::clone(&csi)));
         actions.register(Source::BuiltIn(2), "velero.io/csi-pvc-backupper", &claims, mapper, action)?;
@@ -117,39 +117,39 @@ impl CsiBackup {
         self.infos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How each volume was backed up, or not.
+    /// Method and result of each volume.
     pub fn results(&self) -> Vec<BackupVolumeInfo> {
         self.infos().clone()
     }
 
-    /// The same, once nothing moves any more.
-    pub async fn settled(&self) -> Result<Vec<BackupVolumeInfo>, Error> {
+    /// The results after all transfers have ended.
+    pub async fn final_results(&self) -> Result<Vec<BackupVolumeInfo>, Error> {
         let mut infos = self.results();
         if let Some(uploads) = &self.uploads {
             for info in infos.iter_mut().filter(|info| info.snapshot_data_moved) {
-                uploads.settle(info).await?;
+                uploads.update_info(info).await?;
             }
         }
         Ok(infos)
     }
 
-    /// All pods have had their turn.
-    pub fn pods_are_read(&self) {
+    /// Called after the last pod.
+    pub fn all_pods_read(&self) {
         self.pods_read.send_replace(true);
     }
 
-    /// Whether a claim, `namespace/name`, has one.
+    /// Whether a claim, `namespace/name`, has a snapshot.
     pub fn has(&self, claim: &str) -> bool {
         self.infos().iter().any(|info| format!("{}/{}", info.pvc_namespace, info.pvc_name) == claim)
     }
 
-    /// Takes snapshots of the claims of a pod that stands still, but for those whose files are backed up.
-    pub async fn of_pod(&self, pod: &Value, brought: impl Fn(&str) -> bool) -> Result<(), Error> {
+    /// Takes snapshots of the claims of a frozen pod, except those with file-system backup.
+    pub async fn back_up_pod(&self, pod: &Value, is_backed_up: impl Fn(&str) -> bool) -> Result<(), Error> {
         let namespace = text(pod, "/metadata/namespace");
-        for name in claims_of(pod).into_iter().filter(|name| !brought(&format!("{namespace}/{name}"))) {
+        for name in claims_of(pod).into_iter().filter(|name| !is_backed_up(&format!("{namespace}/{name}"))) {
             let claim = self.read("persistentvolumeclaims", Some(namespace), &name).await?;
             if let Some(claim) = claim.filter(|claim| self.is_in_backup(claim)) {
-                self.deal_with(&claim).await?;
+                self.snapshot_claim(&claim).await?;
             }
         }
         Ok(())
@@ -157,39 +157,41 @@ impl CsiBackup {
 
     fn is_in_backup(&self, claim: &Value) -> bool {
         let meta: Result<ItemMeta, _> = ItemMeta::of(claim.to_string().as_bytes());
-        meta.is_ok_and(|meta| self.parameters.selecting.adds("persistentvolumeclaims", &meta))
+        meta.is_ok_and(|meta| self.parameters.item_filter.includes_additional_item("persistentvolumeclaims", &meta))
     }
 
     async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", plimsoll_engine::cluster::collection_path("v1", plural, namespace));
         let get = || self.parameters.services.leader.cluster.get(&path);
-        let found = Patience::default().run(&self.parameters.job.task, get).await?;
+        let found = RetryPolicy::default().run(&self.parameters.job.task, get).await?;
         Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// The snapshot of a claim, taken once.
-    async fn deal_with(&self, claim: &Value) -> Result<Option<ClaimResult>, Error> {
+    /// Takes the snapshot of a claim once, and caches the result.
+    async fn snapshot_claim(&self, claim: &Value) -> Result<Option<ClaimResult>, Error> {
         let key = format!("{}/{}", text(claim, "/metadata/namespace"), text(claim, "/metadata/name"));
-        let mut turn = self.turn.lock().await;
-        if let Some(known) = turn.get(&key) {
-            return Ok(known.clone());
+        let mut claim_results = self.claim_results.lock().await;
+        if let Some(cached) = claim_results.get(&key) {
+            return Ok(cached.clone());
         }
-        let dealt = self.look_at(claim, &key).await?;
-        turn.insert(key, dealt.clone());
-        Ok(dealt)
+        let result = self.process_claim(claim, &key).await?;
+        claim_results.insert(key, result.clone());
+        Ok(result)
     }
 
-    async fn look_at(&self, claim: &Value, key: &str) -> Result<Option<ClaimResult>, Error> {
+    async fn process_claim(&self, claim: &Value, key: &str) -> Result<Option<ClaimResult>, Error> {
         let name = text(claim, "/spec/volumeName");
         if name.is_empty() || text(claim, "/status/phase") != "Bound" {
             return Ok(None);
         }
         let Some(volume) = self.read("persistentvolumes", None, name).await? else { return Ok(None) };
         let driver = text(&volume, "/spec/csi/driver").to_owned();
-        let Some(asked) = self.wish(claim, &volume).await?.filter(|_| !driver.is_empty()) else { return Ok(None) };
+        let Some(explicit) = self.snapshot_request(claim, &volume).await?.filter(|_| !driver.is_empty()) else {
+            return Ok(None);
+        };
         let chosen = class::choose(&self.classes().await?, &driver, claim, &self.parameters.backup);
-        let Some(class) = self.chosen(chosen, &driver, key, asked) else { return Ok(None) };
-        self.begin(claim, &volume, key, &class).await
+        let Some(class) = self.class_or_log(chosen, &driver, key, explicit) else { return Ok(None) };
+        self.start(claim, &volume, key, &class).await
     }
 
     async fn classes(&self) -> Result<Vec<Value>, Error> {
@@ -198,28 +200,34 @@ impl CsiBackup {
             let all = classes(client).list(&ListParams::default()).await;
             all.map_err(|e| Error::api("list VolumeSnapshotClasses", e))
         };
-        let all = Patience::default().run(&self.parameters.job.task, list).await?;
+        let all = RetryPolicy::default().run(&self.parameters.job.task, list).await?;
         Ok(all.items.iter().map(|class| json!(class)).collect())
     }
 
-    /// The class, or a word about why there is none.
-    fn chosen(&self, chosen: Result<Option<String>, String>, driver: &str, key: &str, asked: bool) -> Option<String> {
-        let why = match chosen {
+    /// The snapshot class; logs why there is none.
+    fn class_or_log(
+        &self,
+        chosen: Result<Option<String>, String>,
+        driver: &str,
+        key: &str,
+        explicit: bool,
+    ) -> Option<String> {
+        let error = match chosen {
             Ok(Some(class)) => return Some(class),
             Ok(None) if self.parameters.plugins => return None,
-            Ok(None) => format!("there is no VolumeSnapshotClass of driver {driver}"),
-            Err(why) => why,
+            Ok(None) => format!("no VolumeSnapshotClass for driver {driver}"),
+            Err(error) => error,
         };
-        let level = if asked { Level::Error } else { Level::Warning };
-        self.parameters.heard.line(level, format!("claim {key} has no snapshot: {why}"));
+        let level = if explicit { Level::Error } else { Level::Warning };
+        self.parameters.plugin_log.line(level, format!("no snapshot of claim {key}: {error}"));
         None
     }
 
-    async fn begin(&self, claim: &Value, volume: &Value, key: &str, class: &str) -> Result<Option<ClaimResult>, Error> {
+    async fn start(&self, claim: &Value, volume: &Value, key: &str, class: &str) -> Result<Option<ClaimResult>, Error> {
         self.parameters.job.task.start();
         let (claimed, started) = (ClaimInfo::of(claim, Some(volume)), Timestamp::now());
         let task = self.parameters.job.task.child(key);
-        let answer = self.make(claim, class, &task).await;
+        let answer = self.create(claim, class, &task).await;
         match &answer {
             Ok(_) => task.finish(),
             Err(error) => task.fail(error.to_string()),
@@ -230,22 +238,22 @@ impl CsiBackup {
             Err(error) => Err(error.to_string()),
         };
         self.infos().push(info(&claimed, &made, started, self.uploads.is_some()));
-        let complain =
-            |why: String| self.parameters.heard.line(Level::Error, format!("snapshot of claim {key}: {why}"));
-        Ok(made.map_err(complain).ok())
+        let log_error =
+            |error: String| self.parameters.plugin_log.line(Level::Error, format!("snapshot of claim {key}: {error}"));
+        Ok(made.map_err(log_error).ok())
     }
 
-    async fn make(&self, claim: &Value, class: &str, task: &Task) -> Result<ClaimResult, Error> {
+    async fn create(&self, claim: &Value, class: &str, task: &Task) -> Result<ClaimResult, Error> {
         let CsiBackupParameters { services, job: VolumeJob { name, uid, .. }, limit, .. } = &self.parameters;
         let taker = SnapshotTaker { leader: &services.leader, backup: name, uid, limit: *limit, task };
         match &self.uploads {
             None => Ok(ClaimResult::Snapshot(taker.take(claim, class).await?)),
-            Some(uploads) => Ok(ClaimResult::Upload(uploads.begin(claim, class, &taker).await?)),
+            Some(uploads) => Ok(ClaimResult::Upload(uploads.start(claim, class, &taker).await?)),
         }
     }
 
-    /// Whether a snapshot is wanted, and whether it was asked for explicitly.
-    async fn wish(&self, claim: &Value, volume: &Value) -> Result<Option<bool>, Error> {
+    /// Whether a snapshot is requested, and whether explicitly.
+    async fn snapshot_request(&self, claim: &Value, volume: &Value) -> Result<Option<bool>, Error> {
         let parameters = &self.parameters;
         let policies =
             parameters.policy.policies.as_ref().filter(|policies| ResourcePolicies::has_volume_policies(policies));
@@ -257,14 +265,14 @@ impl CsiBackup {
             None => {}
         }
         let by_files = self.pods_of(text(claim, "/metadata/namespace")).await?;
-        let files = by_files.iter().any(|pod| parameters.policy.brings(pod, claim, volume));
-        let asked = parameters.wanted == Some(true) || parameters.movement.is_some();
-        Ok((!files).then_some(asked))
+        let files = by_files.iter().any(|pod| parameters.policy.backs_up_claim(pod, claim, volume));
+        let explicit = parameters.wanted == Some(true) || parameters.movement.is_some();
+        Ok((!files).then_some(explicit))
     }
 
     async fn pods_of(&self, namespace: &str) -> Result<Arc<Vec<Value>>, Error> {
-        let mut known = self.pods.lock().await;
-        if let Some(pods) = known.get(namespace) {
+        let mut cached = self.pods.lock().await;
+        if let Some(pods) = cached.get(namespace) {
             return Ok(Arc::clone(pods));
         }
         let api: Api<Pod> = Api::namespaced(self.parameters.services.leader.client.clone(), namespace);
@@ -272,18 +280,18 @@ impl CsiBackup {
             let all = api.list(&ListParams::default()).await;
             all.map_err(|e| Error::api(format!("list pods in namespace {namespace}"), e))
         };
-        let pods = Patience::default().run(&self.parameters.job.task, list).await?;
+        let pods = RetryPolicy::default().run(&self.parameters.job.task, list).await?;
         let pods: Arc<Vec<Value>> = Arc::new(pods.items.iter().map(|pod| json!(pod)).collect());
-        known.insert(namespace.to_owned(), Arc::clone(&pods));
+        cached.insert(namespace.to_owned(), Arc::clone(&pods));
         Ok(pods)
     }
 
-    /// Whether the snapshot of an operation is ready; then its size is known.
-    async fn ready(&self, operation: &str) -> Result<Reading, Error> {
+    /// The progress of a snapshot; records its size once it is ready.
+    async fn ready(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let CsiBackupParameters { services, job: VolumeJob { name, uid, task, .. }, limit, .. } = &self.parameters;
         let taker = SnapshotTaker { leader: &services.leader, backup: name, uid, limit: *limit, task };
         let (namespace, snapshot) = operation.split_once('/').unwrap_or_default();
-        let (reading, taken) = taker.read(namespace, snapshot).await?;
+        let (progress, taken) = taker.read(namespace, snapshot).await?;
         if let Some(taken) = taken {
             for info in self.infos().iter_mut() {
                 let csi = info.csi_snapshot_info.as_mut().filter(|csi| csi.vsc_name == taken.content);
@@ -292,7 +300,7 @@ impl CsiBackup {
                 info.completion_timestamp = Some(format!("{:.0}", Timestamp::now()));
             }
         }
-        Ok(reading)
+        Ok(progress)
     }
 }
 
@@ -331,49 +339,49 @@ fn snapshot_info(made: &CreatedSnapshot) -> CsiSnapshotInfo {
     }
 }
 
-/// A claim on its way into the archive: its snapshot comes along.
+/// Backup item action for claims: takes the snapshot.
 struct ClaimAction(Arc<CsiBackup>);
 
-fn with_snapshot(mut item: Value, made: &CreatedSnapshot) -> Answer {
-    mark(&mut item, "labels", SNAPSHOT_NAME, &labels::valid_name(&made.name));
-    mark(&mut item, "annotations", SNAPSHOT_NAME, &made.name);
-    mark(&mut item, "annotations", labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true");
+fn with_snapshot(mut item: Value, made: &CreatedSnapshot) -> BackupActionOutput {
+    set_metadata(&mut item, "labels", SNAPSHOT_NAME, &labels::valid_name(&made.name));
+    set_metadata(&mut item, "annotations", SNAPSHOT_NAME, &made.name);
+    set_metadata(&mut item, "annotations", labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true");
     let snapshot = ItemId::new(SNAPSHOTS, Some(&made.namespace), &made.name);
     let content = ItemId::new(CONTENTS, None, &made.taken.content);
     let class = ItemId::new(CLASSES, None, &made.class);
-    let operation = Some(Begun { id: made.operation(), post: vec![snapshot.clone(), content.clone()] });
-    Answer { item: Some(item), additional: vec![snapshot, content, class], operation }
+    let operation = Some(StartedOperation { id: made.operation(), post: vec![snapshot.clone(), content.clone()] });
+    BackupActionOutput { item: Some(item), additional: vec![snapshot, content, class], operation }
 }
 
-fn with_upload(mut item: Value, upload: &Upload) -> Answer {
-    mark(&mut item, "labels", SNAPSHOT_NAME, &labels::valid_name(&upload.snapshot));
-    mark(&mut item, "annotations", SNAPSHOT_NAME, &upload.snapshot);
-    mark(&mut item, "annotations", UPLOAD_NAME, &format!("{}/{}", upload.namespace, upload.name));
+fn with_upload(mut item: Value, upload: &Upload) -> BackupActionOutput {
+    set_metadata(&mut item, "labels", SNAPSHOT_NAME, &labels::valid_name(&upload.snapshot));
+    set_metadata(&mut item, "annotations", SNAPSHOT_NAME, &upload.snapshot);
+    set_metadata(&mut item, "annotations", UPLOAD_NAME, &format!("{}/{}", upload.namespace, upload.name));
     let post = vec![ItemId::new(UPLOADS, Some(&upload.namespace), &upload.name)];
-    let operation = Some(Begun { id: upload.operation.clone(), post });
-    Answer { item: Some(item), additional: Vec::new(), operation }
+    let operation = Some(StartedOperation { id: upload.operation.clone(), post });
+    BackupActionOutput { item: Some(item), additional: Vec::new(), operation }
 }
 
 impl BackupItemAction for ClaimAction {
-    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<Answer, Error>> {
+    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<BackupActionOutput, Error>> {
         Box::pin(async move {
             // The sender is part of this object, so this does not fail.
             let _ = self.0.pods_read.subscribe().wait_for(|read| *read).await;
-            Ok(match self.0.deal_with(item).await? {
+            Ok(match self.0.snapshot_claim(item).await? {
                 Some(ClaimResult::Snapshot(made)) => with_snapshot(item.clone(), &made),
                 Some(ClaimResult::Upload(upload)) => with_upload(item.clone(), &upload),
-                None => Answer::default(),
+                None => BackupActionOutput::default(),
             })
         })
     }
 
-    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
         Some(self)
     }
 }
 
-impl Background for ClaimAction {
-    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<Reading, Error>> {
+impl ItemOperationClient for ClaimAction {
+    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<ItemOperationProgress, Error>> {
         Box::pin(async move {
             match &self.0.uploads {
                 Some(uploads) => uploads.read(operation).await,
@@ -382,7 +390,7 @@ impl Background for ClaimAction {
         })
     }
 
-    /// A snapshot goes with the backup that is given up; data that moves is stopped at once.
+    /// Cancels data movement. Snapshots are deleted with the failed backup.
     fn cancel<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             match &self.0.uploads {
@@ -393,7 +401,7 @@ impl Background for ClaimAction {
     }
 
     /// A new leader finds the same snapshot, and the same upload, by its name.
-    fn is_found_again(&self) -> bool {
+    fn resumes_operations(&self) -> bool {
         true
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::note;
+use super::annotation;
 
 /// On a class: it is the one for backups. On a claim, or with the driver's name on a Backup: the class to use.
 const CLASS: &str = "velero.io/csi-volumesnapshot-class";
@@ -12,11 +12,11 @@ pub(super) fn choose(classes: &[Value], driver: &str, claim: &Value, backup: &Va
     let name = |class: &Value| class.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_driver: Vec<&Value> = classes.iter().filter(|class| class["driver"] == driver).collect();
     let by_backup = format!("{CLASS}_{driver}");
-    let named = [note(claim, CLASS), note(backup, &by_backup)].into_iter().find(|named| !named.is_empty());
+    let named = [annotation(claim, CLASS), annotation(backup, &by_backup)].into_iter().find(|named| !named.is_empty());
     if let Some(named) = named {
         return match of_driver.iter().find(|class| name(class) == named) {
             Some(_) => Ok(Some(named.to_owned())),
-            None => Err(format!("there is no VolumeSnapshotClass {named} of driver {driver}")),
+            None => Err(format!("no VolumeSnapshotClass {named} of driver {driver}")),
         };
     }
     let is_marked = |class: &&&Value| class.pointer("/metadata/labels").is_some_and(|all| all.get(CLASS).is_some());

@@ -1,4 +1,4 @@
-//! What becomes of snapshots when their backup has ended, is given up, or is deleted.
+//! Clean-up of CSI snapshots when their backup has ended, failed, or is deleted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,17 +21,17 @@ use tracing::warn;
 use super::{CONTENTS, SNAPSHOTS, UPLOADS, VERSION, all_snapshots, contents, snapshots, text};
 use crate::transfer::data_movement::kind_of;
 
-/// How long a driver may take to delete one.
-const LIMIT: Duration = Duration::from_mins(2);
-const EVERY: Duration = Duration::from_millis(250);
+/// Timeout of a driver to delete a snapshot.
+const DELETE_TIMEOUT: Duration = Duration::from_mins(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-async fn of_backup(client: &Client, uid: &str) -> Vec<Value> {
+async fn list_snapshots(client: &Client, uid: &str) -> Vec<Value> {
     let own = ListParams::default().labels(&format!("{}={uid}", labels::BACKUP_UID));
     match all_snapshots(client).list(&own).await {
         Ok(found) => found.items.iter().map(|one| json!(one)).collect(),
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
         Err(error) => {
-            warn!("the VolumeSnapshots of a backup cannot be listed: {error}");
+            warn!("failed to list the VolumeSnapshots of a backup: {error}");
             Vec::new()
         }
     }
@@ -44,28 +44,28 @@ fn ignore_not_found<R>(answer: kube::Result<R>) -> kube::Result<()> {
     }
 }
 
-/// A backup has ended: the driver keeps its snapshots, and the objects go. Whatever stays is harmless.
+/// Deletes the snapshot objects of a completed backup; the driver retains the snapshots. Best effort.
 pub async fn release_snapshots(leader: &LeaderClient, uid: &str) {
-    for snapshot in of_backup(&leader.client, uid).await {
+    for snapshot in list_snapshots(&leader.client, uid).await {
         if leader.fence.check().is_err() {
             return;
         }
         if let Err(error) = release_snapshot(&leader.client, &snapshot, "Retain").await {
-            warn!("VolumeSnapshot {} stays: {error}", text(&snapshot, "/metadata/name"));
+            warn!("failed to delete VolumeSnapshot {}: {error}", text(&snapshot, "/metadata/name"));
         }
     }
 }
 
-/// A backup is given up, or its data is elsewhere: its snapshots go, and what the driver has goes with them.
+/// Deletes the snapshots of a failed backup or of moved data, also in the storage.
 pub async fn delete_snapshots(leader: &LeaderClient, uid: &str) {
-    for snapshot in of_backup(&leader.client, uid).await {
+    for snapshot in list_snapshots(&leader.client, uid).await {
         if let Err(error) = release_snapshot(&leader.client, &snapshot, "Delete").await {
-            warn!("VolumeSnapshot {} stays: {error}", text(&snapshot, "/metadata/name"));
+            warn!("failed to delete VolumeSnapshot {}: {error}", text(&snapshot, "/metadata/name"));
         }
     }
 }
 
-/// The snapshot is the last to go: as long as it is there, this is done again.
+/// The VolumeSnapshot is deleted last, so that an interrupted deletion is repeated.
 async fn release_snapshot(client: &Client, snapshot: &Value, policy: &str) -> kube::Result<()> {
     let content = text(snapshot, "/status/boundVolumeSnapshotContentName");
     let (namespace, name) = (text(snapshot, "/metadata/namespace"), text(snapshot, "/metadata/name"));
@@ -82,65 +82,65 @@ async fn release_snapshot(client: &Client, snapshot: &Value, policy: &str) -> ku
     Ok(())
 }
 
-/// What lies in repositories because data was moved there, as far as the items of a backup tell.
+/// Repository snapshots of moved data, from the DataUploads of a backup.
 #[derive(Clone, Default)]
 pub struct MovedSnapshots(Arc<Mutex<Vec<PodVolumeBackup>>>);
 
 impl MovedSnapshots {
-    /// The snapshots in the repositories, as the transfers that `forget` takes.
+    /// The repository snapshots, as the PodVolumeBackups that `forget` takes.
     pub fn transfers(&self) -> Vec<PodVolumeBackup> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Registers the actions that deal with the snapshots of a backup.
+/// Registers the delete item actions for the snapshots of a backup.
 pub fn register_deletion(
     leader: &LeaderClient,
     moved_snapshots: &MovedSnapshots,
     actions: &mut Registry<dyn DeleteItemAction>,
     mapper: &(impl ResourceMapper + ?Sized),
 ) -> Result<(), Error> {
-    let moved = Arc::new(ForgetMovedData(moved_snapshots.clone()));
+    let moved = Arc::new(ForgetMovedDataAction(moved_snapshots.clone()));
     let wanted = AppliesTo::resources([UPLOADS]);
     actions.register(Source::BuiltIn(1), "velero.io/dataupload-delete", &wanted, mapper, moved)?;
     if mapper.resolve(SNAPSHOTS).is_none() {
         return Ok(());
     }
     let wanted = AppliesTo::resources([CONTENTS]);
-    let action = Arc::new(Deletion(leader.client.clone()));
+    let action = Arc::new(DeleteSnapshotAction(leader.client.clone()));
     actions.register(Source::BuiltIn(1), "velero.io/csi-volumesnapshotcontent-delete", &wanted, mapper, action)
 }
 
-/// Whether an item was made by this backup: an archive may hold those of others.
-fn is_its_own(item: &Value, backup: &Value) -> bool {
+/// Whether this backup created an item: an archive may have items of others.
+fn belongs_to_backup(item: &Value, backup: &Value) -> bool {
     let label = item.pointer("/metadata/labels").and_then(|all| all.get(labels::BACKUP_NAME)).and_then(Value::as_str);
     label == Some(labels::valid_name(text(backup, "/metadata/name")).as_str())
 }
 
-/// Whether the data was moved by Velero or by us. Of others' nothing is known but that it is in no repository of ours.
-fn is_ours(upload: &DataUpload) -> bool {
+/// Whether the data mover is Velero's or ours; the data of others is in no known repository.
+fn has_built_in_mover(upload: &DataUpload) -> bool {
     matches!(upload.spec.data_mover.as_deref(), None | Some("" | "velero"))
 }
 
-/// Data that was moved is forgotten where it lies.
-struct ForgetMovedData(MovedSnapshots);
+/// Collects moved data, to forget it in its repository.
+struct ForgetMovedDataAction(MovedSnapshots);
 
-impl DeleteItemAction for ForgetMovedData {
+impl DeleteItemAction for ForgetMovedDataAction {
     fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            if is_its_own(item, backup)
+            if belongs_to_backup(item, backup)
                 && let Ok(upload) = serde_json::from_value::<DataUpload>(item.clone())
-                && is_ours(&upload)
+                && has_built_in_mover(&upload)
             {
-                self.0.0.lock().unwrap_or_else(PoisonError::into_inner).push(as_files(&upload));
+                self.0.0.lock().unwrap_or_else(PoisonError::into_inner).push(as_pod_volume_backup(&upload));
             }
             Ok(())
         })
     }
 }
 
-/// A snapshot of a repository is the same thing, whatever has written it.
-fn as_files(upload: &DataUpload) -> PodVolumeBackup {
+/// The DataUpload as a PodVolumeBackup: both refer to a repository snapshot.
+fn as_pod_volume_backup(upload: &DataUpload) -> PodVolumeBackup {
     let mut files = PodVolumeBackup::default();
     files.spec.pod.get_or_insert_default().namespace.clone_from(&upload.spec.source_namespace);
     files.spec.backup_storage_location.clone_from(&upload.spec.backup_storage_location);
@@ -150,19 +150,19 @@ fn as_files(upload: &DataUpload) -> PodVolumeBackup {
     files
 }
 
-/// A content with it stays until its driver has done what it is deleted for. The controller puts it on contents that are
-/// bound only, so this one has it from the beginning.
+/// Finalizer that keeps a content until the driver has deleted the snapshot. The controller sets it only on bound contents, so
+/// it is set on creation.
 const PROTECTION: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
 
-/// Only a driver can delete a snapshot, and only for a content: one is made that says so, and deleted.
-struct Deletion(Client);
+/// Creates a VolumeSnapshotContent and deletes it: only that makes a driver delete a snapshot.
+struct DeleteSnapshotAction(Client);
 
-impl DeleteItemAction for Deletion {
+impl DeleteItemAction for DeleteSnapshotAction {
     fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let made = text(item, "/status/snapshotHandle");
-            // Those that another program made are not ours.
-            if made.is_empty() || !is_its_own(item, backup) {
+            // Created by another program.
+            if made.is_empty() || !belongs_to_backup(item, backup) {
                 return Ok(());
             }
             self.delete(item, made, text(backup, "/metadata/name")).await
@@ -170,7 +170,7 @@ impl DeleteItemAction for Deletion {
     }
 }
 
-impl Deletion {
+impl DeleteSnapshotAction {
     async fn delete(&self, item: &Value, handle: &str, backup: &str) -> Result<(), String> {
         let name = format!("{}-delete", text(item, "/metadata/name"));
         let mut spec = json!({ "deletionPolicy": "Delete", "driver": text(item, "/spec/driver"),
@@ -190,59 +190,59 @@ impl Deletion {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             answer => drop(answer.map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))?),
         }
-        self.delete_once_noted(&name).await?;
+        self.delete_when_processed(&name).await?;
         kill::point("csi.delete.after");
         Ok(())
     }
 
-    /// Goes on wherever an earlier try has ended. A content that is deleted before the driver's sidecar has noted its
-    /// handle goes at once, and leaves the snapshot with the storage for ever.
-    async fn delete_once_noted(&self, name: &str) -> Result<(), String> {
-        let refused = |error: kube::Error| format!("VolumeSnapshotContent {name}: {error}");
-        let deadline = Instant::now() + LIMIT;
-        while let Some(content) = contents(&self.0).get_opt(name).await.map_err(refused)? {
+    /// Continues an interrupted attempt. A content that is deleted before the sidecar of the driver has processed it
+    /// disappears at once, and the snapshot stays in the storage for ever.
+    async fn delete_when_processed(&self, name: &str) -> Result<(), String> {
+        let api_error = |error: kube::Error| format!("VolumeSnapshotContent {name}: {error}");
+        let deadline = Instant::now() + DELETE_TIMEOUT;
+        while let Some(content) = contents(&self.0).get_opt(name).await.map_err(api_error)? {
             let content = json!(content);
-            let standing = Standing::of(&content);
-            if standing == Standing::Noted {
-                ignore_not_found(contents(&self.0).delete(name, &DeleteParams::default()).await).map_err(refused)?;
+            let state = ContentState::of(&content);
+            if state == ContentState::Processed {
+                ignore_not_found(contents(&self.0).delete(name, &DeleteParams::default()).await).map_err(api_error)?;
             }
             if Instant::now() >= deadline {
-                return Err(standing.blame(name, &content));
+                return Err(state.timeout_error(name, &content));
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 }
 
-/// How far a content is that was made to delete a snapshot.
+/// The state of a content that was created to delete a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Standing {
-    /// The driver's sidecar has not seen it.
-    Fresh,
-    /// The sidecar knows which snapshot it stands for, or that there is none any more: it can be deleted.
-    Noted,
+enum ContentState {
+    /// The sidecar of the driver has not processed it.
+    Pending,
+    /// The sidecar has found the snapshot, or that it does not exist: the content can be deleted.
+    Processed,
     /// It is being deleted.
-    Going,
+    Deleting,
 }
 
-impl Standing {
+impl ContentState {
     fn of(content: &Value) -> Self {
         let absent = text(content, "/status/error/message").contains("code = NotFound");
         if !content["metadata"]["deletionTimestamp"].is_null() {
-            Self::Going
+            Self::Deleting
         } else if absent || !text(content, "/status/snapshotHandle").is_empty() {
-            Self::Noted
+            Self::Processed
         } else {
-            Self::Fresh
+            Self::Pending
         }
     }
 
-    fn blame(self, name: &str, content: &Value) -> String {
+    fn timeout_error(self, name: &str, content: &Value) -> String {
         let (driver, said) = (text(content, "/spec/driver"), text(content, "/status/error/message"));
         let what = match self {
-            Self::Fresh => "has not taken note of",
-            Self::Noted | Self::Going => "does not finish deleting",
+            Self::Pending => "has not processed",
+            Self::Processed | Self::Deleting => "has not deleted",
         };
         let said = if said.is_empty() { "is its csi-snapshotter running?" } else { said };
         format!("driver {driver} {what} VolumeSnapshotContent {name}: {said}")
@@ -254,30 +254,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_backup_itself_made_goes_with_it() {
+    fn only_items_of_the_backup_are_deleted() {
         let backup = json!({ "metadata": { "name": "b" } });
         let of = |name: &str| json!({ "metadata": { "labels": { labels::BACKUP_NAME: name } } });
         assert!(
-            is_its_own(&of("b"), &backup) && !is_its_own(&of("other"), &backup) && !is_its_own(&json!({}), &backup)
+            belongs_to_backup(&of("b"), &backup)
+                && !belongs_to_backup(&of("other"), &backup)
+                && !belongs_to_backup(&json!({}), &backup)
         );
     }
 
     #[test]
-    fn a_content_is_deleted_once_its_driver_knows_what_it_stands_for() {
-        let of = |status: Value| Standing::of(&json!({ "metadata": {}, "status": status }));
-        assert_eq!(of(Value::Null), Standing::Fresh);
-        assert_eq!(of(json!({ "readyToUse": false })), Standing::Fresh);
-        assert_eq!(of(json!({ "snapshotHandle": "h" })), Standing::Noted);
+    fn a_content_is_deleted_after_the_sidecar_has_processed_it() {
+        let of = |status: Value| ContentState::of(&json!({ "metadata": {}, "status": status }));
+        assert_eq!(of(Value::Null), ContentState::Pending);
+        assert_eq!(of(json!({ "readyToUse": false })), ContentState::Pending);
+        assert_eq!(of(json!({ "snapshotHandle": "h" })), ContentState::Processed);
         let error = |message: &str| json!({ "error": { "message": message } });
-        assert_eq!(of(error("rpc error: code = NotFound desc = no such snapshot")), Standing::Noted);
-        assert_eq!(of(error("rpc error: code = Unavailable desc = down")), Standing::Fresh);
-        let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" }, "spec": { "driver": "d" },
+        assert_eq!(of(error("rpc error: code = NotFound desc = no such snapshot")), ContentState::Processed);
+        assert_eq!(of(error("rpc error: code = Unavailable desc = down")), ContentState::Pending);
+        let deleting = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" }, "spec": { "driver": "d" },
             "status": error("rpc error: code = Internal desc = busy") });
-        let standing = Standing::of(&going);
-        assert_eq!(standing, Standing::Going);
+        let state = ContentState::of(&deleting);
+        assert_eq!(state, ContentState::Deleting);
         assert_eq!(
-            standing.blame("c", &going),
-            "driver d does not finish deleting VolumeSnapshotContent c: rpc error: code = Internal desc = busy"
+            state.timeout_error("c", &deleting),
+            "driver d has not deleted VolumeSnapshotContent c: rpc error: code = Internal desc = busy"
         );
     }
 
@@ -286,7 +288,7 @@ mod tests {
         let upload: DataUpload = serde_json::from_value(json!({ "metadata": { "name": "u" },
             "spec": { "sourceNamespace": "shop", "backupStorageLocation": "l" }, "status": { "snapshotID": "1" } }))
         .unwrap();
-        let files = as_files(&upload);
+        let files = as_pod_volume_backup(&upload);
         assert_eq!(files.spec.pod.unwrap().namespace.as_deref(), Some("shop"));
         assert_eq!(
             (files.spec.uploader_type, files.status.unwrap().snapshot_id),

@@ -11,9 +11,11 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataDownloadSpec, DataUpload, NodeOs, TargetVolumeSpec};
 use plimsoll_archive::volume_info::{RestoreVolumeInfo, SnapshotDataMovementInfo};
-use plimsoll_engine::operations::Reading;
-use plimsoll_engine::restore::action::{Adds, Input, Output, RestoreItemAction};
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::item_operations::ItemOperationProgress;
+use plimsoll_engine::restore::action::{
+    AdditionalResources, RestoreActionInput, RestoreActionOutput, RestoreItemAction,
+};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use serde_json::{Value, json};
 
 use super::restore::CsiRestoreParameters;
@@ -30,18 +32,18 @@ pub(super) type KnownUploads = Arc<Mutex<HashMap<String, DataUpload>>>;
 pub(super) struct RememberUploads(pub KnownUploads);
 
 impl RestoreItemAction for RememberUploads {
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
         Box::pin(async move {
             let read = serde_json::from_value::<DataUpload>(input.from_backup.clone());
             let upload = read.map_err(|error| format!("it cannot be read: {error}"))?;
             let key = format!("{}/{}", upload.namespace().unwrap_or_default(), upload.name_any());
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, upload);
-            Ok(Output { skip: true, ..Output::of(input.item) })
+            Ok(RestoreActionOutput { skip: true, ..RestoreActionOutput::of(input.item) })
         })
     }
 
-    fn adds(&self) -> Adds {
-        Adds::Nothing
+    fn additional_resources(&self) -> AdditionalResources {
+        AdditionalResources::None
     }
 }
 
@@ -50,7 +52,7 @@ pub(super) struct Downloads {
     services: Arc<TransferServices>,
     pub known: KnownUploads,
     /// By operation.
-    begun: Mutex<HashMap<String, StartedDownload>>,
+    started: Mutex<HashMap<String, StartedDownload>>,
     monitor: TransferMonitor,
 }
 
@@ -62,28 +64,28 @@ struct StartedDownload {
 
 impl Downloads {
     pub fn new(services: &Arc<TransferServices>) -> Self {
-        let (known, begun) = Default::default();
-        Self { services: Arc::clone(services), known, begun, monitor: TransferMonitor::new(services) }
+        let (known, started) = Default::default();
+        Self { services: Arc::clone(services), known, started, monitor: TransferMonitor::new(services) }
     }
 
-    fn begun(&self) -> MutexGuard<'_, HashMap<String, StartedDownload>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    fn started(&self) -> MutexGuard<'_, HashMap<String, StartedDownload>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How each volume was filled.
+    /// Method and result of each volume.
     pub fn infos(&self) -> Vec<RestoreVolumeInfo> {
-        self.begun().values().map(|begun| begun.info.clone()).collect()
+        self.started().values().map(|one| one.info.clone()).collect()
     }
 
-    /// Asks for a claim's data. The claim waits for a volume that carries a label of this restore's.
-    pub async fn begin(
+    /// Requests the data of a claim. The claim waits for a volume with a label of this restore.
+    pub async fn start(
         &self,
         parameters: &CsiRestoreParameters,
         mut claim: Value,
         from_backup: &Value,
         upload: &str,
         target: &str,
-    ) -> Result<Output, String> {
+    ) -> Result<RestoreActionOutput, String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(upload).cloned();
         let Some(known) = known else {
             return Err(format!("the backup has no DataUpload {upload}, which its data is in"));
@@ -94,16 +96,16 @@ impl Downloads {
         }
         if snapshot.is_empty() {
             // There is no snapshot of nothing: the volume was empty, and a new one is too.
-            return Ok(Output::of(claim));
+            return Ok(RestoreActionOutput::of(claim));
         }
         let name = text(from_backup, "/metadata/name");
         let download = Self::object(parameters, &known, from_backup, target);
         self.create(parameters, &known, &download).await.map_err(|error| error.to_string())?;
         let operation = operation(parameters, from_backup);
         let info = info(&download, &known, name, target, &operation);
-        self.begun().insert(operation.clone(), StartedDownload { download: download.name_any(), info });
-        claim["spec"]["selector"] = json!({ "matchLabels": { AWAITED_VOLUME: awaited(&download, target, name) } });
-        Ok(Output { item: claim, operation: Some(operation), ..Output::default() })
+        self.started().insert(operation.clone(), StartedDownload { download: download.name_any(), info });
+        claim["spec"]["selector"] = json!({ "matchLabels": { AWAITED_VOLUME: volume_label(&download, target, name) } });
+        Ok(RestoreActionOutput { item: claim, operation: Some(operation), ..RestoreActionOutput::default() })
     }
 
     fn object(parameters: &CsiRestoreParameters, upload: &DataUpload, claim: &Value, target: &str) -> DataDownload {
@@ -159,27 +161,27 @@ impl Downloads {
         };
         self.services.leader.fence.check()?;
         kill::point("download.create.before");
-        Patience::default().run(&parameters.job.task, create).await?;
+        RetryPolicy::default().run(&parameters.job.task, create).await?;
         kill::point("download.create.after");
         Ok(())
     }
 
     fn name_of(&self, operation: &str) -> Result<String, Error> {
-        let absent = || Error::Selection(format!("no operation {operation} has begun"));
-        self.begun().get(operation).map(|begun| begun.download.clone()).ok_or_else(absent)
+        let absent = || Error::Selection(format!("no operation {operation} has started"));
+        self.started().get(operation).map(|one| one.download.clone()).ok_or_else(absent)
     }
 
-    /// How far a download is. It has ended when its claim has the volume.
-    pub async fn read(&self, operation: &str) -> Result<Reading, Error> {
+    /// The progress of a download. It has ended when the volume is bound to its claim.
+    pub async fn read(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let name = self.name_of(operation)?;
         let found = self.services.leader.api::<DataDownload>().get_opt(&name).await;
         let Some(download) = found.map_err(|e| Error::api(format!("read DataDownload {name}"), e))? else {
             let error = format!("DataDownload {name} was deleted");
-            return Ok(Reading { completed: true, error, ..Reading::default() });
+            return Ok(ItemOperationProgress { completed: true, error, ..ItemOperationProgress::default() });
         };
         let mut reading = self.monitor.read(&download).await?;
         if let Some(moved) =
-            self.begun().get_mut(operation).and_then(|one| one.info.snapshot_data_movement_info.as_mut())
+            self.started().get_mut(operation).and_then(|one| one.info.snapshot_data_movement_info.as_mut())
         {
             moved.phase = download.phase().to_string();
         }
@@ -191,7 +193,7 @@ impl Downloads {
         Ok(reading)
     }
 
-    /// Asks for the end of a download.
+    /// Cancels a download.
     pub async fn cancel(&self, operation: &str) -> Result<(), Error> {
         let name = self.name_of(operation)?;
         let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
@@ -204,8 +206,8 @@ fn operation(parameters: &CsiRestoreParameters, claim: &Value) -> String {
     labels::valid_name(&format!("dd-{}.{}", parameters.job.uid, text(claim, "/metadata/uid")))
 }
 
-/// What the claim's volume will be known by.
-fn awaited(download: &DataDownload, target: &str, claim: &str) -> String {
+/// The label of the volume that the claim waits for.
+fn volume_label(download: &DataDownload, target: &str, claim: &str) -> String {
     let name = download.name_any();
     let tail = &name[name.len().saturating_sub(10)..];
     labels::valid_name(&format!("{target}.{claim}.{tail}"))

@@ -14,14 +14,14 @@ mod class;
 mod delete;
 mod download;
 mod restore;
-mod state;
-mod take;
+mod snapshot_state;
+mod snapshot_taker;
 mod upload;
 
 pub use backup::{CsiBackup, CsiBackupParameters, DataMovement};
 pub use delete::{MovedSnapshots, delete_snapshots, register_deletion, release_snapshots};
 pub use restore::{CsiRestore, CsiRestoreParameters, register_restore};
-pub(crate) use state::{is_permanent, refusal};
+pub(crate) use snapshot_state::{is_permanent, permanent_error};
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -69,12 +69,12 @@ fn text<'a>(value: &'a Value, place: &str) -> &'a str {
     value.pointer(place).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn note<'a>(object: &'a Value, key: &str) -> &'a str {
+fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Puts a label or an annotation on an object.
-fn mark(object: &mut Value, map: &str, key: &str, value: &str) {
+fn set_metadata(object: &mut Value, map: &str, key: &str, value: &str) {
     if !object["metadata"][map].is_object() {
         object["metadata"][map] = json!({});
     }

@@ -12,9 +12,11 @@ use plimsoll_api::labels::{self, RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS as MUST_I
 use plimsoll_api::velero::v1::UploaderSettings;
 use plimsoll_archive::volume_info::{CsiSnapshotInfo, RestoreVolumeInfo};
 use plimsoll_engine::Error;
-use plimsoll_engine::operations::{Background, Reading};
+use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationProgress};
 use plimsoll_engine::registry::{AppliesTo, Source};
-use plimsoll_engine::restore::action::{Adds, Identifier, Input, Output, RestoreItemAction};
+use plimsoll_engine::restore::action::{
+    AdditionalResources, ItemId, RestoreActionInput, RestoreActionOutput, RestoreItemAction,
+};
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
@@ -22,21 +24,21 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::download::{Downloads, RememberUploads};
-use super::take::{look, reading};
+use super::snapshot_taker::{read_state, to_progress};
 use super::{
     CLASSES, CONTENTS, DRIVER_NAME, GROUP, HANDLE, RESTORE_SIZE, SNAPSHOT_NAME, SNAPSHOTS, UPLOAD_NAME, UPLOADS,
 };
-use super::{VERSION, mark, note, text};
+use super::{VERSION, annotation, set_metadata, text};
 use crate::fs_backup::TransferServices;
 use crate::volume_job::VolumeJob;
 
 const CLAIMS: &str = "persistentvolumeclaims";
-/// How long a driver may take until a snapshot that it has can be used.
+/// Timeout of a driver until a snapshot is ready to use.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// What a restore wants of CSI snapshots.
+/// Parameters of the restore of CSI snapshots.
 pub struct CsiRestoreParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<TransferServices>,
     /// The Restore.
     pub job: VolumeJob,
@@ -46,7 +48,7 @@ pub struct CsiRestoreParameters {
     pub location: String,
     /// Whether volumes get their data.
     pub with_data: bool,
-    /// How long preparing a volume may take.
+    /// Timeout of the preparation of a volume.
     pub limit: Duration,
     /// Settings of the mover.
     pub settings: UploaderSettings,
@@ -86,19 +88,19 @@ pub fn register_restore(
 }
 
 impl CsiRestore {
-    /// Whether claims can come back as the snapshots of their drivers.
-    pub fn knows_snapshots(&self) -> bool {
+    /// Whether the cluster serves VolumeSnapshots.
+    pub fn supports_snapshots(&self) -> bool {
         self.known
     }
 
-    /// How each volume was made.
+    /// Method and result of each volume.
     pub fn infos(&self) -> Vec<RestoreVolumeInfo> {
         let mut infos = self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone();
         infos.extend(self.downloads.infos());
         infos
     }
 
-    /// What a snapshot of the backup is called in this restore: the same for every attempt, another one for every restore.
+    /// The name of a snapshot in this restore: stable across attempts, unique for each restore.
     fn snapshot_name(&self, snapshot: &str) -> String {
         hex::encode(Sha256::digest(format!("{}/{snapshot}", self.parameters.job.uid)))[..63].to_owned()
     }
@@ -132,7 +134,7 @@ struct Restorer {
 }
 
 /// A claim without what ties it to a volume or to a snapshot of the past.
-fn freed(mut item: Value) -> Value {
+fn without_source(mut item: Value) -> Value {
     if let Some(spec) = item.get_mut("spec").and_then(Value::as_object_mut) {
         for field in ["volumeName", "dataSource", "dataSourceRef"] {
             spec.remove(field);
@@ -148,18 +150,22 @@ fn freed(mut item: Value) -> Value {
 }
 
 /// A claim that begins as a snapshot.
-fn from_snapshot(item: Value, from_backup: &Value, snapshot: &str, called: &str) -> Output {
-    let mut item = freed(item);
+fn from_snapshot(item: Value, from_backup: &Value, snapshot: &str, called: &str) -> RestoreActionOutput {
+    let mut item = without_source(item);
     let source = json!({ "apiGroup": GROUP, "kind": "VolumeSnapshot", "name": called });
     item["spec"]["dataSource"] = source.clone();
     item["spec"]["dataSourceRef"] = source;
-    mark(&mut item, "annotations", MUST_INCLUDE, "true");
+    set_metadata(&mut item, "annotations", MUST_INCLUDE, "true");
     let namespace = text(from_backup, "/metadata/namespace");
-    Output { item, additional: vec![Identifier::namespaced(SNAPSHOTS, namespace, snapshot)], ..Output::default() }
+    RestoreActionOutput {
+        item,
+        additional: vec![ItemId::namespaced(SNAPSHOTS, namespace, snapshot)],
+        ..RestoreActionOutput::default()
+    }
 }
 
 /// A snapshot of a content that has the same name.
-fn snapshot(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<Output, String> {
+fn snapshot(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<RestoreActionOutput, String> {
     let content = text(from_backup, "/status/boundVolumeSnapshotContentName");
     if content.is_empty() {
         return Err("it has no content: the driver had not taken it".to_owned());
@@ -167,22 +173,22 @@ fn snapshot(item: &Value, from_backup: &Value, called: &str, target: &str) -> Re
     let class = text(from_backup, "/spec/volumeSnapshotClassName");
     let mut made = json!({ "apiVersion": item["apiVersion"], "kind": item["kind"],
         "metadata": { "name": called, "namespace": item["metadata"]["namespace"],
-            "annotations": { HANDLE: note(from_backup, HANDLE), DRIVER_NAME: note(from_backup, DRIVER_NAME),
-                RESTORE_SIZE: note(from_backup, RESTORE_SIZE) } },
+            "annotations": { HANDLE: annotation(from_backup, HANDLE), DRIVER_NAME: annotation(from_backup, DRIVER_NAME),
+                RESTORE_SIZE: annotation(from_backup, RESTORE_SIZE) } },
         "spec": { "source": { "volumeSnapshotContentName": called } } });
     let class = Some(class).filter(|class| !class.is_empty());
     if let Some(class) = class {
         made["spec"]["volumeSnapshotClassName"] = json!(class);
     }
-    mark(&mut made, "annotations", MUST_INCLUDE, "true");
-    let class = class.map(|class| Identifier::cluster(CLASSES, class));
-    let additional = class.into_iter().chain([Identifier::cluster(CONTENTS, content)]).collect();
+    set_metadata(&mut made, "annotations", MUST_INCLUDE, "true");
+    let class = class.map(|class| ItemId::cluster(CLASSES, class));
+    let additional = class.into_iter().chain([ItemId::cluster(CONTENTS, content)]).collect();
     let operation = Some(format!("{target}/{called}"));
-    Ok(Output { item: made, additional, operation, ..Output::default() })
+    Ok(RestoreActionOutput { item: made, additional, operation, ..RestoreActionOutput::default() })
 }
 
 /// A content of the driver's own handle. It is kept when its objects go: the backup still needs it.
-fn content(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<Output, String> {
+fn content(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<RestoreActionOutput, String> {
     let handle = text(from_backup, "/status/snapshotHandle");
     if handle.is_empty() {
         return Err("it has no handle: the driver had not taken it".to_owned());
@@ -194,37 +200,41 @@ fn content(item: &Value, from_backup: &Value, called: &str, target: &str) -> Res
     if let Some(class) = from_backup.pointer("/spec/volumeSnapshotClassName") {
         made["spec"]["volumeSnapshotClassName"] = class.clone();
     }
-    Ok(Output::of(made))
+    Ok(RestoreActionOutput::of(made))
 }
 
 impl Restorer {
-    async fn claim(&self, item: Value, from_backup: &Value) -> Result<Output, String> {
-        let (snapshot, upload) = (note(from_backup, SNAPSHOT_NAME), note(from_backup, UPLOAD_NAME));
+    async fn claim(&self, item: Value, from_backup: &Value) -> Result<RestoreActionOutput, String> {
+        let (snapshot, upload) = (annotation(from_backup, SNAPSHOT_NAME), annotation(from_backup, UPLOAD_NAME));
         if (snapshot.is_empty() && upload.is_empty()) || !self.all.parameters.with_data {
-            return Ok(Output::of(item));
+            return Ok(RestoreActionOutput::of(item));
         }
         let target = self.all.target(text(from_backup, "/metadata/namespace"));
         if self.all.is_bound_elsewhere(target, text(from_backup, "/metadata/name")).await? {
-            return Ok(Output::of(item));
+            return Ok(RestoreActionOutput::of(item));
         }
         if !upload.is_empty() {
-            return self.all.downloads.begin(&self.all.parameters, freed(item), from_backup, upload, target).await;
+            return self
+                .all
+                .downloads
+                .start(&self.all.parameters, without_source(item), from_backup, upload, target)
+                .await;
         }
         if !self.all.known {
-            return Err("this cluster knows no VolumeSnapshots, which its data is in".to_owned());
+            return Err("its data is in a CSI snapshot, and this cluster does not serve VolumeSnapshots".to_owned());
         }
-        self.remember(from_backup, target);
+        self.record_info(from_backup, target);
         Ok(from_snapshot(item, from_backup, snapshot, &self.all.snapshot_name(snapshot)))
     }
 
-    fn remember(&self, claim: &Value, target: &str) {
+    fn record_info(&self, claim: &Value, target: &str) {
         let info = RestoreVolumeInfo {
             pvc_name: text(claim, "/metadata/name").to_owned(),
             pvc_namespace: target.to_owned(),
             pv_name: text(claim, "/spec/volumeName").to_owned(),
             restore_method: "CSISnapshot".into(),
             csi_snapshot_info: Some(CsiSnapshotInfo {
-                vsc_name: self.all.snapshot_name(note(claim, SNAPSHOT_NAME)),
+                vsc_name: self.all.snapshot_name(annotation(claim, SNAPSHOT_NAME)),
                 ..CsiSnapshotInfo::default()
             }),
             ..RestoreVolumeInfo::default()
@@ -232,9 +242,9 @@ impl Restorer {
         self.all.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info);
     }
 
-    fn act(&self, item: &Value, from_backup: &Value) -> Result<Output, String> {
+    fn transform(&self, item: &Value, from_backup: &Value) -> Result<RestoreActionOutput, String> {
         if !self.all.parameters.with_data {
-            return Ok(Output { skip: true, ..Output::of(item.clone()) });
+            return Ok(RestoreActionOutput { skip: true, ..RestoreActionOutput::of(item.clone()) });
         }
         if self.part == Part::Snapshot {
             let (name, namespace) = (text(from_backup, "/metadata/name"), text(from_backup, "/metadata/namespace"));
@@ -252,7 +262,7 @@ impl Restorer {
         made
     }
 
-    /// What a content says of the volume that is made from it.
+    /// The volume info of a content.
     fn complete(&self, made: &Value) {
         let mut infos = self.all.infos.lock().unwrap_or_else(PoisonError::into_inner);
         let meant = |csi: &&mut CsiSnapshotInfo| csi.vsc_name == text(made, "/metadata/name");
@@ -263,9 +273,10 @@ impl Restorer {
     }
 
     /// Whether a snapshot can be used.
-    async fn ready(&self, operation: &str) -> Result<Reading, Error> {
+    async fn ready(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let (namespace, name) = operation.split_once('/').unwrap_or_default();
-        let (mut reading, _) = reading(look(&self.all.parameters.services.leader.client, namespace, name).await?);
+        let (mut reading, _) =
+            to_progress(read_state(&self.all.parameters.services.leader.client, namespace, name).await?);
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let since = began.entry(operation.to_owned()).or_insert_with(Instant::now);
         if !reading.completed && since.elapsed() >= LIMIT {
@@ -277,30 +288,30 @@ impl Restorer {
 }
 
 impl RestoreItemAction for Restorer {
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
         Box::pin(async move {
             match self.part {
                 Part::Claim => self.claim(input.item, input.from_backup).await,
-                Part::Snapshot | Part::Content => self.act(&input.item, input.from_backup),
+                Part::Snapshot | Part::Content => self.transform(&input.item, input.from_backup),
             }
         })
     }
 
-    fn adds(&self) -> Adds {
+    fn additional_resources(&self) -> AdditionalResources {
         match self.part {
-            Part::Claim => Adds::These(&[SNAPSHOTS]),
-            Part::Snapshot => Adds::These(&[CLASSES, CONTENTS]),
-            Part::Content => Adds::Nothing,
+            Part::Claim => AdditionalResources::Only(&[SNAPSHOTS]),
+            Part::Snapshot => AdditionalResources::Only(&[CLASSES, CONTENTS]),
+            Part::Content => AdditionalResources::None,
         }
     }
 
-    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
         Some(self)
     }
 }
 
-impl Background for Restorer {
-    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<Reading, Error>> {
+impl ItemOperationClient for Restorer {
+    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<ItemOperationProgress, Error>> {
         Box::pin(async move {
             match self.part {
                 Part::Claim => self.all.downloads.read(operation).await,
@@ -309,7 +320,7 @@ impl Background for Restorer {
         })
     }
 
-    /// What was created stays; data that moves is stopped.
+    /// Keeps created objects and cancels data movement.
     fn cancel<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             match self.part {
@@ -319,7 +330,7 @@ impl Background for Restorer {
         })
     }
 
-    fn is_found_again(&self) -> bool {
+    fn resumes_operations(&self) -> bool {
         true
     }
 }
@@ -334,14 +345,14 @@ mod tests {
             "spec": { "volumeName": "v" } });
         let output = from_snapshot(claim.clone(), &claim, "s", "called");
         assert_eq!(output.item["spec"]["dataSource"]["name"], "called");
-        assert!(output.item["spec"].get("volumeName").is_none() && note(&output.item, SNAPSHOT_NAME).is_empty());
-        assert_eq!(output.additional, [Identifier::namespaced(SNAPSHOTS, "old", "s")]);
+        assert!(output.item["spec"].get("volumeName").is_none() && annotation(&output.item, SNAPSHOT_NAME).is_empty());
+        assert_eq!(output.additional, [ItemId::namespaced(SNAPSHOTS, "old", "s")]);
         let from = json!({ "metadata": { "namespace": "old", "name": "s" }, "spec": { "volumeSnapshotClassName": "k" },
             "status": { "boundVolumeSnapshotContentName": "content" } });
         let output = snapshot(&from, &from, "called", "new").unwrap();
         assert_eq!(output.item["metadata"]["name"], "called");
         assert_eq!(output.operation.as_deref(), Some("new/called"));
-        assert_eq!(output.additional, [Identifier::cluster(CLASSES, "k"), Identifier::cluster(CONTENTS, "content")]);
+        assert_eq!(output.additional, [ItemId::cluster(CLASSES, "k"), ItemId::cluster(CONTENTS, "content")]);
         let from = json!({ "metadata": { "name": "content" }, "status": { "snapshotHandle": "h" },
             "spec": { "driver": "d", "deletionPolicy": "Delete", "volumeSnapshotRef": { "name": "s", "namespace": "old" } } });
         let output = content(&from, &from, "called", "new").unwrap();

@@ -1,4 +1,4 @@
-//! The data of a snapshot on its way into a repository: the DataUploads of a backup.
+//! DataUploads of a backup: data movement of CSI snapshots.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +10,23 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{CsiSnapshotSpec, DataUpload, DataUploadSpec};
 use plimsoll_archive::volume_info::{BackupVolumeInfo, SnapshotDataMovementInfo};
-use plimsoll_engine::operations::Reading;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::item_operations::ItemOperationProgress;
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
 
 use super::backup::{CsiBackupParameters, DataMovement};
-use super::take::{CreatedSnapshot, SnapshotTaker};
+use super::snapshot_taker::{CreatedSnapshot, SnapshotTaker};
 use super::text;
 use crate::fs_backup::{TransferMonitor, TransferServices, transfer_name};
 use crate::repositories::{self, RepositoryKey};
 
-/// An upload that was asked for.
+/// A requested upload.
 #[derive(Clone, Debug)]
 pub(super) struct Upload {
     pub namespace: String,
     pub name: String,
-    /// The snapshot that it is of.
+    /// Its snapshot.
     pub snapshot: String,
     pub operation: String,
     mover: String,
@@ -34,7 +34,7 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    /// What is known of it before it has ended.
+    /// The volume info before it has ended.
     pub fn info(&self) -> SnapshotDataMovementInfo {
         SnapshotDataMovementInfo {
             data_mover: self.mover.clone(),
@@ -54,8 +54,8 @@ pub(super) struct Uploads {
     owner: OwnerReference,
     limit: std::time::Duration,
     movement: DataMovement,
-    /// By operation: the name of the upload.
-    known: Mutex<HashMap<String, String>>,
+    /// Names of the uploads by operation.
+    names: Mutex<HashMap<String, String>>,
     monitor: TransferMonitor,
     task: Task,
 }
@@ -69,14 +69,14 @@ impl Uploads {
             owner: parameters.job.owner.clone(),
             limit: parameters.limit,
             movement,
-            known: Mutex::default(),
+            names: Mutex::default(),
             monitor: TransferMonitor::new(&parameters.services),
             task: parameters.job.task.clone(),
         }
     }
 
-    /// Takes a snapshot and asks for its data to be moved. What a server that died asked for is taken as it is.
-    pub async fn begin(&self, claim: &Value, class: &str, taker: &SnapshotTaker<'_>) -> Result<Upload, Error> {
+    /// Takes a snapshot and creates its DataUpload. An existing one of an earlier attempt is used.
+    pub async fn start(&self, claim: &Value, class: &str, taker: &SnapshotTaker<'_>) -> Result<Upload, Error> {
         let claim_uid = text(claim, "/metadata/uid");
         let upload = Upload {
             namespace: self.services.leader.namespace.clone(),
@@ -90,15 +90,15 @@ impl Uploads {
             let namespace = text(claim, "/metadata/namespace");
             let key = RepositoryKey::new(namespace, &self.movement.location, self.movement.kind);
             repositories::require(&self.services.repositories, &key, taker.task).await?;
-            let made = taker.take(claim, class).await?;
-            self.create(&self.object(&upload, claim, &made), taker).await?;
+            let created = taker.take(claim, class).await?;
+            self.create(&self.object(&upload, claim, &created), taker).await?;
         }
-        self.known().insert(upload.operation.clone(), upload.name.clone());
+        self.names().insert(upload.operation.clone(), upload.name.clone());
         Ok(upload)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn names(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn find(&self, name: &str) -> Result<Option<DataUpload>, Error> {
@@ -106,13 +106,13 @@ impl Uploads {
         found.map_err(|e| Error::api(format!("read DataUpload {name}"), e))
     }
 
-    fn object(&self, upload: &Upload, claim: &Value, made: &CreatedSnapshot) -> DataUpload {
+    fn object(&self, upload: &Upload, claim: &Value, created: &CreatedSnapshot) -> DataUpload {
         let class = claim.pointer("/spec/storageClassName").and_then(Value::as_str);
         let snapshot = CsiSnapshotSpec {
-            volume_snapshot: Some(made.name.clone()),
+            volume_snapshot: Some(created.name.clone()),
             storage_class: class.map(str::to_owned),
-            snapshot_class: Some(made.class.clone()),
-            driver: Some(made.taken.driver.clone()),
+            snapshot_class: Some(created.class.clone()),
+            driver: Some(created.taken.driver.clone()),
             ..CsiSnapshotSpec::default()
         };
         let spec = DataUploadSpec {
@@ -126,11 +126,11 @@ impl Uploads {
             operation_timeout: Some(GoDuration::from(self.limit)),
             ..DataUploadSpec::default()
         };
-        let marks = json!({ labels::BACKUP_NAME: labels::valid_name(&self.backup), labels::BACKUP_UID: self.uid,
+        let labels_of_upload = json!({ labels::BACKUP_NAME: labels::valid_name(&self.backup), labels::BACKUP_UID: self.uid,
             labels::PVC_UID: text(claim, "/metadata/uid"), labels::ASYNC_OPERATION_ID: upload.operation });
         let metadata = ObjectMeta {
             name: Some(upload.name.clone()),
-            labels: serde_json::from_value(marks).ok(),
+            labels: serde_json::from_value(labels_of_upload).ok(),
             annotations: Some([(labels::MOVER.to_owned(), self.movement.kind.name().to_owned())].into()),
             owner_references: Some(vec![self.owner.clone()]),
             ..ObjectMeta::default()
@@ -148,28 +148,30 @@ impl Uploads {
         };
         self.services.leader.fence.check()?;
         kill::point("upload.create.before");
-        Patience::default().run(taker.task, create).await?;
+        RetryPolicy::default().run(taker.task, create).await?;
         kill::point("upload.create.after");
         Ok(())
     }
 
     fn name_of(&self, operation: &str) -> Result<String, Error> {
-        let absent = || Error::Selection(format!("no operation {operation} has begun"));
-        self.known().get(operation).cloned().ok_or_else(absent)
+        let absent = || Error::Selection(format!("unknown operation {operation}"));
+        self.names().get(operation).cloned().ok_or_else(absent)
     }
 
-    /// How far an upload is.
-    pub async fn read(&self, operation: &str) -> Result<Reading, Error> {
+    /// The progress of an upload.
+    pub async fn read(&self, operation: &str) -> Result<ItemOperationProgress, Error> {
         let name = self.name_of(operation)?;
         match self.find(&name).await? {
             Some(upload) => self.monitor.read(&upload).await,
-            None => {
-                Ok(Reading { completed: true, error: format!("DataUpload {name} was deleted"), ..Reading::default() })
-            }
+            None => Ok(ItemOperationProgress {
+                completed: true,
+                error: format!("DataUpload {name} was deleted"),
+                ..ItemOperationProgress::default()
+            }),
         }
     }
 
-    /// Asks for the end of an upload.
+    /// Cancels an upload.
     pub async fn cancel(&self, operation: &str) -> Result<(), Error> {
         let name = self.name_of(operation)?;
         let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
@@ -177,11 +179,11 @@ impl Uploads {
         written.map(drop).map_err(|e| Error::api(format!("cancel DataUpload {name}"), e))
     }
 
-    /// What became of one.
-    pub async fn settle(&self, info: &mut BackupVolumeInfo) -> Result<(), Error> {
+    /// Writes the result of an upload into the volume info.
+    pub async fn update_info(&self, info: &mut BackupVolumeInfo) -> Result<(), Error> {
         let Some(moved) = info.snapshot_data_movement_info.as_mut() else { return Ok(()) };
         let name = self.name_of(&moved.operation_id)?;
-        let found = Patience::default().run(&self.task, || self.find(&name)).await?;
+        let found = RetryPolicy::default().run(&self.task, || self.find(&name)).await?;
         let Some(upload) = found else {
             info.result = "failed".into();
             return Ok(());

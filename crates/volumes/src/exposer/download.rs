@@ -48,7 +48,7 @@ impl ExposedTransfer for DataDownload {
         pod(exposer, self).await
     }
 
-    async fn settle(&self, exposer: &Exposer) -> Result<bool, Error> {
+    async fn clean_up(&self, exposer: &Exposer) -> Result<bool, Error> {
         if self.phase() == TransferPhase::Completed {
             return hand_over(self, exposer).await;
         }

@@ -32,7 +32,7 @@ where
 {
     let what = format!("create {} {}", object["kind"], object["metadata"]["name"]);
     let object = serde_json::from_value(object)
-        .map_err(|error| Error::Answer { what: what.clone(), detail: error.to_string() })?;
+        .map_err(|error| Error::InvalidResponse { what: what.clone(), detail: error.to_string() })?;
     match api.create(&PostParams::default(), &object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         answer => answer.map(drop).map_err(|error| Error::api(what, error)),

@@ -36,12 +36,12 @@ use crate::fs_backup::RestoreHelper;
 use crate::transfer::Transfer;
 use crate::transfer::TransferRecord;
 
-/// How soon is looked again at what is waited for.
+/// How often a pending volume is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a volume may take to be there where the transfer asks for less.
+/// Minimum timeout of a volume.
 const MIN_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// What preparing the volumes of transfers needs.
+/// Dependencies of the exposer.
 pub struct Exposer {
     /// The connection of the leader.
     pub leader: LeaderClient,
@@ -49,7 +49,7 @@ pub struct Exposer {
     pub restore_helper: RestoreHelper,
 }
 
-/// How far the volume of a transfer is.
+/// The state of the volume of a transfer.
 #[derive(Debug, PartialEq, Eq)]
 enum ExposeStep {
     /// A pod holds it on this node.
@@ -62,19 +62,19 @@ enum ExposeStep {
 
 /// A transfer whose volume has to be made.
 trait ExposedTransfer: Transfer {
-    /// Who is asked to move it.
+    /// The data mover.
     fn mover(&self) -> Option<&str>;
     /// When it was taken up.
     fn accepted(&self) -> Option<&Time>;
-    /// How long making the volume may take, if it says so.
+    /// Timeout of creating the volume, if it is set.
     fn limit(&self) -> Option<&GoDuration>;
     /// Does the next thing on the way to a volume.
     fn expose(&self, exposer: &Exposer) -> impl Future<Output = Result<ExposeStep, Error>> + Send;
-    /// Does the next thing on the way back. Whether there is nothing left to do.
-    fn settle(&self, exposer: &Exposer) -> impl Future<Output = Result<bool, Error>> + Send;
+    /// Does the next clean-up step. Returns whether everything is cleaned up.
+    fn clean_up(&self, exposer: &Exposer) -> impl Future<Output = Result<bool, Error>> + Send;
 }
 
-/// Makes the volumes of transfers, until the future is dropped.
+/// Exposes the volumes of transfers until the future is dropped.
 pub async fn run_exposer(exposer: Arc<Exposer>) {
     tokio::join!(
         run_controller::<DataUpload, _, _, _>(&exposer.leader, Arc::clone(&exposer), reconcile),
@@ -115,7 +115,7 @@ async fn reconcile<T: ExposedTransfer>(object: Arc<T>, exposer: Arc<Exposer>) ->
             apply_step(&exposer, object.as_ref(), step).await
         }
         _ if phase.is_ended() && !object.annotations().contains_key(labels::CLEANED_UP) => {
-            settle(&exposer, object.as_ref()).await
+            clean_up(&exposer, object.as_ref()).await
         }
         _ => Ok(Action::await_change()),
     }
@@ -152,8 +152,8 @@ fn is_over<T: ExposedTransfer>(object: &T, now: Timestamp) -> bool {
     now.duration_since(since.0) > SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX)
 }
 
-async fn settle<T: ExposedTransfer>(exposer: &Exposer, object: &T) -> Result<Action, Error> {
-    if !object.settle(exposer).await? {
+async fn clean_up<T: ExposedTransfer>(exposer: &Exposer, object: &T) -> Result<Action, Error> {
+    if !object.clean_up(exposer).await? {
         return Ok(Action::requeue(POLL_INTERVAL));
     }
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { labels::CLEANED_UP: "true" } } }));

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::holder_pod::{claim, create, metadata, pod, remove};
 use super::{ExposeStep, ExposedTransfer, Exposer};
-use crate::csi::{GROUP, VERSION, contents, refusal, snapshots};
+use crate::csi::{GROUP, VERSION, contents, permanent_error, snapshots};
 
-/// Says who may delete a snapshot, where that needs a secret.
+/// Annotation: the secret that is needed to delete a snapshot.
 const SECRETS: &str = "snapshot.storage.kubernetes.io/deletion-secret";
 
 fn text<'a>(value: &'a Value, place: &str) -> &'a str {
@@ -51,7 +51,7 @@ impl ExposedTransfer for DataUpload {
         create(&snapshots(&exposer.leader.client, &exposer.leader.namespace), snapshot).await?;
         kill::point("exposing.source.before");
         if let Some(source) = &source {
-            source.let_go(exposer).await?;
+            source.release(exposer).await?;
         }
         match claim_spec(self, exposer, &content).await? {
             Ok(spec) => claim(exposer, self, spec).await?,
@@ -61,7 +61,7 @@ impl ExposedTransfer for DataUpload {
     }
 
     /// The snapshot goes too, and with it what the driver has: its data is in the repository, or it was in vain.
-    async fn settle(&self, exposer: &Exposer) -> Result<bool, Error> {
+    async fn clean_up(&self, exposer: &Exposer) -> Result<bool, Error> {
         let (name, uid) = (self.name_any(), self.uid().unwrap_or_default());
         if let Some(source) = Source::read(exposer, self).await? {
             source.discard(exposer).await?;
@@ -113,7 +113,7 @@ impl Source {
         let namespace = upload.spec.source_namespace.clone().unwrap_or_default();
         let api = snapshots(&exposer.leader.client, &namespace);
         let Some(snapshot) = read(&api, &named.unwrap_or_default()).await? else { return Ok(None) };
-        // What the same backup has made, and nothing else of that name.
+        // Only objects of the same backup.
         if snapshot.pointer("/metadata/labels").and_then(|all| all.get(labels::BACKUP_UID)).is_none() {
             return Ok(None);
         }
@@ -124,10 +124,10 @@ impl Source {
         Ok(Some(Self { snapshot, content }))
     }
 
-    /// Makes a content of our own for what the driver has. From then on that is the one that counts.
+    /// Creates a content of our own for the snapshot of the driver, and uses it from then on.
     async fn take_over(&self, exposer: &Exposer, upload: &DataUpload) -> Result<Result<Value, ExposeStep>, Error> {
         let name = text(&self.snapshot, "/metadata/name");
-        if let Some(why) = refusal(&self.snapshot, self.content.as_ref()) {
+        if let Some(why) = permanent_error(&self.snapshot, self.content.as_ref()) {
             return Ok(Err(ExposeStep::Refused(format!("snapshot {name}: {why}"))));
         }
         let Some(content) = &self.content else {
@@ -137,7 +137,7 @@ impl Source {
         if handle.is_empty() || self.snapshot.pointer("/status/readyToUse") != Some(&json!(true)) {
             return Ok(Err(ExposeStep::Waiting(format!("for snapshot {name} to be ready"))));
         }
-        self.keep(exposer, "Retain").await?;
+        self.set_deletion_policy(exposer, "Retain").await?;
         let secrets = content.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
         let secrets =
             secrets.filter(|(key, _)| key.starts_with(SECRETS)).map(|(key, value)| (key.clone(), value.clone()));
@@ -155,39 +155,39 @@ impl Source {
         Ok(Ok(own))
     }
 
-    async fn keep(&self, exposer: &Exposer, policy: &str) -> Result<(), Error> {
+    async fn set_deletion_policy(&self, exposer: &Exposer, policy: &str) -> Result<(), Error> {
         let Some(content) = &self.content else { return Ok(()) };
         let name = text(content, "/metadata/name");
         let patch = Patch::Merge(json!({ "spec": { "deletionPolicy": policy } }));
         let written = contents(&exposer.leader.client).patch(name, &PatchParams::default(), &patch).await;
-        absent_is_well(written, &format!("write VolumeSnapshotContent {name}"))
+        ignore_not_found(written, &format!("write VolumeSnapshotContent {name}"))
     }
 
     /// The driver keeps it, and the objects go.
-    async fn let_go(&self, exposer: &Exposer) -> Result<(), Error> {
-        self.keep(exposer, "Retain").await?;
+    async fn release(&self, exposer: &Exposer) -> Result<(), Error> {
+        self.set_deletion_policy(exposer, "Retain").await?;
         if let Some(content) = &self.content {
             let name = text(content, "/metadata/name");
             let gone = contents(&exposer.leader.client).delete(name, &DeleteParams::default()).await;
-            absent_is_well(gone, &format!("delete VolumeSnapshotContent {name}"))?;
+            ignore_not_found(gone, &format!("delete VolumeSnapshotContent {name}"))?;
         }
         self.delete(exposer).await
     }
 
     /// It goes, with what the driver has.
     async fn discard(&self, exposer: &Exposer) -> Result<(), Error> {
-        self.keep(exposer, "Delete").await?;
+        self.set_deletion_policy(exposer, "Delete").await?;
         self.delete(exposer).await
     }
 
     async fn delete(&self, exposer: &Exposer) -> Result<(), Error> {
         let (namespace, name) = (text(&self.snapshot, "/metadata/namespace"), text(&self.snapshot, "/metadata/name"));
         let gone = snapshots(&exposer.leader.client, namespace).delete(name, &DeleteParams::default()).await;
-        absent_is_well(gone, &format!("delete VolumeSnapshot {namespace}/{name}"))
+        ignore_not_found(gone, &format!("delete VolumeSnapshot {namespace}/{name}"))
     }
 }
 
-fn absent_is_well<R>(answer: kube::Result<R>, what: &str) -> Result<(), Error> {
+fn ignore_not_found<R>(answer: kube::Result<R>, what: &str) -> Result<(), Error> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         answer => answer.map(drop).map_err(|error| Error::api(what.to_owned(), error)),

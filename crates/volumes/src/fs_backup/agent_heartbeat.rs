@@ -13,16 +13,16 @@ use tokio::time::Instant;
 
 use crate::transfer::agent_lease::{RENEW_INTERVAL, lease_name};
 
-/// How often a Lease is looked at.
+/// How often a Lease is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What is known about agents.
+/// The last heartbeats of agents.
 pub struct AgentHeartbeats {
     client: Client,
     namespace: String,
     api: Api<Lease>,
-    /// One that was not heard of for this long is taken for dead.
-    patience: Duration,
+    /// An agent without a heartbeat for this long counts as dead.
+    timeout: Duration,
     known: HashMap<String, LastHeartbeat>,
 }
 
@@ -34,7 +34,7 @@ struct LastHeartbeat {
     since: Instant,
 }
 
-/// What is wrong with an agent.
+/// A missed heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissedHeartbeat {
     /// A stable word.
@@ -46,13 +46,13 @@ pub struct MissedHeartbeat {
 }
 
 impl AgentHeartbeats {
-    /// Looks at the Leases of one namespace.
-    pub fn new(client: Client, namespace: &str, patience: Duration) -> Self {
+    /// Reads the Leases of one namespace.
+    pub fn new(client: Client, namespace: &str, timeout: Duration) -> Self {
         let api = Api::namespaced(client.clone(), namespace);
-        Self { client, namespace: namespace.to_owned(), api, patience, known: HashMap::new() }
+        Self { client, namespace: namespace.to_owned(), api, timeout, known: HashMap::new() }
     }
 
-    /// What is wrong with the agent of a node, as far as this process has seen. Clocks of other machines do not matter.
+    /// The missed heartbeat of the agent of a node. Only the local clock is used.
     pub async fn missed_heartbeat(&mut self, node: &str) -> Result<Option<MissedHeartbeat>, Error> {
         let now = Instant::now();
         if self.known.get(node).is_none_or(|known| now - known.looked >= POLL_INTERVAL) {
@@ -65,12 +65,12 @@ impl AgentHeartbeats {
                 None => peers::node_agents(&self.client, &self.namespace).await.ok().flatten(),
                 Some(_) => None,
             };
-            self.note(node, renewed, others, now);
+            self.record(node, renewed, others, now);
         }
-        Ok(self.known.get(node).and_then(|known| judge(node, known, now, self.patience)))
+        Ok(self.known.get(node).and_then(|known| check_heartbeat(node, known, now, self.timeout)))
     }
 
-    fn note(&mut self, node: &str, renewed: Option<MicroTime>, others: Option<Peer>, now: Instant) {
+    fn record(&mut self, node: &str, renewed: Option<MicroTime>, others: Option<Peer>, now: Instant) {
         let fresh = LastHeartbeat { looked: now, renewed: renewed.clone(), others: None, since: now };
         let known = self.known.entry(node.to_owned()).or_insert(fresh);
         if known.renewed != renewed {
@@ -80,7 +80,7 @@ impl AgentHeartbeats {
     }
 }
 
-fn judge(node: &str, known: &LastHeartbeat, now: Instant, patience: Duration) -> Option<MissedHeartbeat> {
+fn check_heartbeat(node: &str, known: &LastHeartbeat, now: Instant, timeout: Duration) -> Option<MissedHeartbeat> {
     let silent = now - known.since;
     let seconds = silent.as_secs();
     match &known.renewed {
@@ -90,13 +90,13 @@ fn judge(node: &str, known: &LastHeartbeat, now: Instant, patience: Duration) ->
                 Some(peer) => format!("no agent of ours works on node {node} beside {peer}"),
                 None => format!("no agent runs on node {node}"),
             },
-            over: silent >= patience,
+            over: silent >= timeout,
         }),
         // One that lives says so only so often.
         Some(_) if silent >= RENEW_INTERVAL * 2 => Some(MissedHeartbeat {
             reason: "NodeAgentSilent",
-            message: format!("the agent of node {node} has not been heard of for {seconds} s"),
-            over: silent >= patience.max(RENEW_INTERVAL * 3),
+            message: format!("no heartbeat from the agent of node {node} for {seconds} s"),
+            over: silent >= timeout.max(RENEW_INTERVAL * 3),
         }),
         Some(_) => None,
     }
@@ -108,10 +108,10 @@ mod tests {
 
     #[test]
     fn an_agent_that_is_missing_is_named_at_once_and_one_that_falls_silent_after_a_while() {
-        let (start, patience) = (Instant::now(), Duration::from_secs(40));
+        let (start, timeout) = (Instant::now(), Duration::from_secs(40));
         let at = |renewed: Option<MicroTime>, seconds: u64| {
             let now = start + Duration::from_secs(seconds);
-            judge("n", &LastHeartbeat { looked: now, renewed, others: None, since: start }, now, patience)
+            check_heartbeat("n", &LastHeartbeat { looked: now, renewed, others: None, since: start }, now, timeout)
         };
         let renewed = Some(MicroTime(jiff::Timestamp::UNIX_EPOCH));
         let missing = at(None, 0).unwrap();
@@ -119,7 +119,7 @@ mod tests {
         assert!(at(None, 40).unwrap().over);
         assert_eq!(at(renewed.clone(), 12), None);
         let silent = at(renewed.clone(), 25).unwrap();
-        assert_eq!(silent.message, "the agent of node n has not been heard of for 25 s");
+        assert_eq!(silent.message, "no heartbeat from the agent of node n for 25 s");
         assert!(!silent.over && at(renewed, 40).unwrap().over);
     }
 }

@@ -9,18 +9,18 @@ use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, UploaderSettings, UploaderType};
 use plimsoll_archive::volume_info::BackupVolumeInfo;
-use plimsoll_engine::ports::{VolumeResults, Volumes};
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::ports::{VolumeBackupResults, VolumeBackupper};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::follower::{Ended, Follower};
+use super::follower::{Follower, TransferResult};
 use super::policy::{Choice, FsBackupPolicy, VolumeBinding, listed, volumes};
 use super::services::TransferServices;
 use super::volume_info::{self, ClaimInfo};
-use super::volume_reader::Reading;
+use super::volume_reader::VolumeReader;
 use super::{identifier, transfer_name};
 use crate::repositories::{RepositoryCache, RepositoryKey};
 use crate::transfer::{TransferMessage, transfer_message};
@@ -29,9 +29,9 @@ use crate::volume_job::VolumeJob;
 /// About how long the volumes of a backup take: the weight of the stage once there are any.
 const EXPECTED: Duration = Duration::from_mins(1);
 
-/// What a backup wants of its volumes.
+/// Parameters of the file-system backup.
 pub struct FsBackupParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<TransferServices>,
     /// The Backup.
     pub job: VolumeJob,
@@ -39,7 +39,7 @@ pub struct FsBackupParameters {
     pub location: String,
     /// Which volumes are backed up.
     pub policy: FsBackupPolicy,
-    /// How long the transfer of one may take.
+    /// Timeout of one transfer.
     pub limit: Duration,
     /// Settings of the mover.
     pub settings: UploaderSettings,
@@ -59,21 +59,21 @@ struct State {
     /// Claims whose volume a pod has brought already.
     claims: HashSet<String>,
     windows: HashMap<String, bool>,
-    started: Vec<Started>,
+    started: Vec<StartedTransfer>,
     idle: Vec<Idle>,
-    results: VolumeResults,
+    results: VolumeBackupResults,
 }
 
 #[derive(Clone)]
-struct Started {
+struct StartedTransfer {
     namespace: String,
     label: String,
     claim_info: ClaimInfo,
-    ended: Ended<PodVolumeBackup>,
+    ended: TransferResult<PodVolumeBackup>,
 }
 
 /// A volume that is backed up.
-struct Chosen {
+struct SelectedVolume {
     volume: String,
     claim: Option<Value>,
     claim_info: ClaimInfo,
@@ -111,7 +111,7 @@ impl FsBackup {
     }
 
     /// Whether the files of this claim, `namespace/name`, are backed up.
-    pub fn brings(&self, claim: &str) -> bool {
+    pub fn includes_claim(&self, claim: &str) -> bool {
         self.state().claims.contains(claim)
     }
 
@@ -123,12 +123,12 @@ impl FsBackup {
         self.state().results.warnings.push((text(pod, "/metadata/namespace").to_owned(), text_of_it));
     }
 
-    fn reading(&self) -> Reading<'_> {
-        Reading { cluster: &self.parameters.services.leader.cluster, task: &self.parameters.job.task }
+    fn reading(&self) -> VolumeReader<'_> {
+        VolumeReader { cluster: &self.parameters.services.leader.cluster, task: &self.parameters.job.task }
     }
 
     /// The volumes of a pod that are backed up. Those that should be and cannot are named.
-    async fn choose(&self, pod: &Value) -> Result<Vec<Chosen>, Error> {
+    async fn choose(&self, pod: &Value) -> Result<Vec<SelectedVolume>, Error> {
         let mut chosen = Vec::new();
         for name in listed(pod, labels::BACKUP_VOLUMES) {
             if !volumes(pod).any(|volume| volume["name"] == name) {
@@ -141,7 +141,7 @@ impl FsBackup {
             }
         }
         // Several pods may share a claim: its files are the same. Only a pod that can bring them takes it from the others.
-        chosen.retain(|one| one.key.as_ref().is_none_or(|key| !self.brings(key)));
+        chosen.retain(|one| one.key.as_ref().is_none_or(|key| !self.includes_claim(key)));
         if chosen.is_empty() {
             return Ok(chosen);
         }
@@ -157,13 +157,13 @@ impl FsBackup {
             self.error(pod, format!("volumes of pod {} are refused: {why}", path(pod)));
             return Ok(Vec::new());
         }
-        let take = |one: &Chosen| one.key.clone().is_none_or(|key| self.state().claims.insert(key));
+        let take = |one: &SelectedVolume| one.key.clone().is_none_or(|key| self.state().claims.insert(key));
         chosen.retain(take);
         Ok(chosen)
     }
 
     /// The warnings about pods that did not bring their volumes: none where another pod has brought everything they share with it.
-    fn told(&self) -> Vec<(String, String)> {
+    fn idle_pod_warnings(&self) -> Vec<(String, String)> {
         let mut state = self.state();
         let idle = std::mem::take(&mut state.idle);
         let left_out =
@@ -171,7 +171,7 @@ impl FsBackup {
         idle.into_iter().filter(left_out).map(|one| (one.namespace, one.line)).collect()
     }
 
-    async fn choose_one(&self, pod: &Value, volume: &Value) -> Result<Option<Chosen>, Error> {
+    async fn choose_one(&self, pod: &Value, volume: &Value) -> Result<Option<SelectedVolume>, Error> {
         let namespace = text(pod, "/metadata/namespace");
         let (claim, persistent) = self.reading().binding(pod, volume).await?;
         let claim_info = claim.as_ref().map(|claim| ClaimInfo::of(claim, persistent.as_ref())).unwrap_or_default();
@@ -205,7 +205,7 @@ impl FsBackup {
                 }
                 Ok(None)
             }
-            Choice::BackUp => Ok(Some(Chosen { volume: name, claim, claim_info, key })),
+            Choice::BackUp => Ok(Some(SelectedVolume { volume: name, claim, claim_info, key })),
         }
     }
 
@@ -219,7 +219,7 @@ impl FsBackup {
     }
 
     /// Hands the volumes of a pod to its node's agent.
-    async fn begin(&self, pod: &Value, chosen: Vec<Chosen>) -> Result<Vec<Started>, Error> {
+    async fn start_transfers(&self, pod: &Value, chosen: Vec<SelectedVolume>) -> Result<Vec<StartedTransfer>, Error> {
         let FsBackupParameters { services, location, job: VolumeJob { task, .. }, .. } = &self.parameters;
         task.start();
         task.expect_duration(EXPECTED);
@@ -246,13 +246,13 @@ impl FsBackup {
             self.create(&object).await?;
             let ended = self.follower.follow(&name, shown);
             let namespace = namespace.to_owned();
-            started.push(Started { namespace, label, claim_info: one.claim_info, ended });
+            started.push(StartedTransfer { namespace, label, claim_info: one.claim_info, ended });
         }
         self.state().started.extend(started.iter().cloned());
         Ok(started)
     }
 
-    /// One that exists already was created by this backup, under an earlier leader.
+    /// An existing transfer was created by this backup, under an earlier leader.
     async fn create(&self, object: &PodVolumeBackup) -> Result<(), Error> {
         let FsBackupParameters { services, job: VolumeJob { task, .. }, .. } = &self.parameters;
         let name = object.metadata.name.as_deref().unwrap_or_default();
@@ -264,12 +264,12 @@ impl FsBackup {
                 answer => answer.map(|_| ()).map_err(|e| Error::api(format!("create PodVolumeBackup {name}"), e)),
             }
         };
-        Patience::default().run(task, create).await?;
+        RetryPolicy::default().run(task, create).await?;
         kill::point("volumes.create.after");
         Ok(())
     }
 
-    fn transfer(&self, pod: &Value, one: &Chosen, identifier: &str) -> PodVolumeBackup {
+    fn transfer(&self, pod: &Value, one: &SelectedVolume, identifier: &str) -> PodVolumeBackup {
         let FsBackupParameters { job: VolumeJob { name, uid, owner, .. }, location, .. } = &self.parameters;
         let pod_uid = text(pod, "/metadata/uid");
         let mut tags = json!({ "backup": name, "backup-uid": uid, "pod": text(pod, "/metadata/name"), "pod-uid": pod_uid,
@@ -307,7 +307,7 @@ impl FsBackup {
     }
 
     /// Waits for all of them; what they amount to.
-    async fn results(&self) -> VolumeResults {
+    async fn results(&self) -> VolumeBackupResults {
         let started = self.state().started.clone();
         let mut infos: Vec<BackupVolumeInfo> = Vec::new();
         let mut backups = Vec::new();
@@ -329,9 +329,9 @@ impl FsBackup {
             infos.push(volume_info::backed_up(&ended, &one.claim_info));
             backups.push(json!(ended.as_ref()));
         }
-        let told = self.told();
+        let idle_pod_warnings = self.idle_pod_warnings();
         let mut results = std::mem::take(&mut self.state().results);
-        results.warnings.extend(told);
+        results.warnings.extend(idle_pod_warnings);
         results.infos.extend(infos);
         results.pod_volume_backups = backups;
         results
@@ -346,23 +346,23 @@ pub(super) fn windows_refused(node: &str) -> String {
     format!("node {node} runs Windows, which is not supported")
 }
 
-impl Volumes for FsBackup {
-    fn wants(&self, pod: &Value) -> bool {
+impl VolumeBackupper for FsBackup {
+    fn has_volumes(&self, pod: &Value) -> bool {
         self.parameters.policy.concern(pod)
     }
 
-    fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
+    fn back_up<'a>(&'a self, pod: &'a Value, frozen: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let chosen = self.choose(pod).await?;
             if chosen.is_empty() {
                 return Ok(());
             }
             let count = chosen.len();
-            let started = self.begin(pod, chosen).await?;
-            if still {
-                let _waiting = task.wait_in_queue(format!("waiting for {count} volumes of a pod that stands still"));
+            let started = self.start_transfers(pod, chosen).await?;
+            if frozen {
+                let _waiting = task.wait_in_queue(format!("waiting for {count} volumes of a frozen pod"));
                 for one in started {
-                    // What became of it is a part of the results.
+                    // The result is part of the results.
                     let _ = one.ended.await;
                 }
             }
@@ -370,7 +370,7 @@ impl Volumes for FsBackup {
         })
     }
 
-    fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>> {
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeBackupResults, Error>> {
         Box::pin(async {
             let results = self.results().await;
             self.parameters.job.task.finish();

@@ -1,4 +1,4 @@
-//! Follows the transfers of one backup or restore: shows each as a task, and notices what keeps it from going on.
+//! Follows the transfers of a backup or restore: shows each as a task, and detects obstacles.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -25,33 +25,32 @@ use crate::transfer::Transfer;
 use crate::transfer::TransferRecord;
 use crate::transfer::progress;
 
-/// The agent is closer and knows why: it has said so by then, if it can say anything. Silence is judged here only afterwards.
+/// The agent reports a stall and its cause earlier, if it can. Later the leader detects the stall itself.
 const STALL_FLOOR: Duration = Duration::from_secs(34);
-/// How often the agents' own trees are looked at.
+/// How often the progress trees of agents are read.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
-/// How often obstacles are looked for.
+/// How often obstacles are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// An obstacle that lasts for less is not worth a write: every pod takes a moment to start.
+/// A shorter obstacle is not written: every pod takes a moment to start.
 const REPORT_AFTER: Duration = Duration::from_secs(5);
 
-/// How a transfer ended.
-pub type Ended<T> = future::Shared<future::BoxFuture<'static, Result<Arc<T>, TransferLost>>>;
+/// The result of a transfer, once it has ended.
+pub type TransferResult<T> = future::Shared<future::BoxFuture<'static, Result<Arc<T>, TransferLost>>>;
 
-/// Why it is not known how a transfer ended.
+/// Why the result of a transfer is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferLost {
-    /// It is gone.
+    /// It was deleted.
     Deleted,
-    /// It could not be read for as long as it may take.
+    /// It could not be read until its timeout.
     Unread,
 }
 
-/// What is said about the transfer.
 impl fmt::Display for TransferLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Deleted => "was deleted",
-            Self::Unread => "could not be read for as long as a transfer may take",
+            Self::Unread => "could not be read until its timeout",
         })
     }
 }
@@ -60,14 +59,14 @@ impl fmt::Display for TransferLost {
 pub struct Follower<T> {
     entries: Entries<T>,
     driver: tokio::task::JoinHandle<()>,
-    /// How long a transfer may take.
+    /// Timeout of a transfer.
     limit: Duration,
 }
 
 type Entries<T> = Arc<Mutex<HashMap<String, Entry<T>>>>;
 
 struct Entry<T> {
-    /// Nothing as long as it is not known whether there is one.
+    /// `None` while it is unknown whether it exists.
     latest: Option<Arc<T>>,
     followed: Option<FollowedTransfer<T>>,
 }
@@ -78,7 +77,7 @@ struct FollowedTransfer<T> {
     wait: Option<Wait>,
     obstacle: Option<(&'static str, Instant)>,
     deadline: Instant,
-    /// How long it may take, until it is known since when it is there.
+    /// Timeout, until the creation time is known.
     undated: Option<Duration>,
     ended: Option<oneshot::Sender<Result<Arc<T>, TransferLost>>>,
 }
@@ -90,8 +89,8 @@ impl<T> Default for Entry<T> {
 }
 
 impl<T> Entry<T> {
-    /// Its follower, until it has ended.
-    fn open(&mut self) -> Option<&mut FollowedTransfer<T>> {
+    /// The followed transfer, until it has ended.
+    fn active(&mut self) -> Option<&mut FollowedTransfer<T>> {
         self.followed.as_mut().filter(|followed| followed.ended.is_some())
     }
 }
@@ -107,15 +106,15 @@ fn lock<T>(entries: &Entries<T>) -> MutexGuard<'_, HashMap<String, Entry<T>>> {
 }
 
 impl<T: BlockableTransfer> Follower<T> {
-    /// Follows those with a label.
+    /// Follows the transfers with a label.
     pub fn start(services: &Arc<TransferServices>, selector: String, limit: Duration) -> Self {
         let entries: Entries<T> = Arc::default();
         let driver = tokio::spawn(drive(Arc::clone(services), selector, Arc::clone(&entries)));
         Self { entries, driver, limit }
     }
 
-    /// Shows one of them as a task, which ends with it.
-    pub fn follow(&self, name: &str, task: Task) -> Ended<T> {
+    /// Shows a transfer as a task, which ends with it.
+    pub fn follow(&self, name: &str, task: Task) -> TransferResult<T> {
         let (sender, receiver) = oneshot::channel();
         let mut entries = lock(&self.entries);
         let entry = entries.entry(name.to_owned()).or_default();
@@ -140,12 +139,12 @@ impl<T: BlockableTransfer> Follower<T> {
 impl<T: BlockableTransfer> FollowedTransfer<T> {
     fn show(&mut self, object: &Arc<T>) {
         let phase = object.phase();
-        self.date(object);
-        self.count(object);
+        self.set_deadline(object);
+        self.update_meters(object);
         match phase {
             TransferPhase::Completed => self.task.finish(),
             TransferPhase::Canceled => self.task.cancel("cancelled"),
-            TransferPhase::Failed => self.task.fail(object.message().unwrap_or("it failed and does not say why")),
+            TransferPhase::Failed => self.task.fail(object.message().unwrap_or("failed without a message")),
             TransferPhase::InProgress => self.wait = None,
             _ => {}
         }
@@ -154,16 +153,16 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         }
     }
 
-    /// Its time runs from when it was made: a new leader grants it no more.
-    fn date(&mut self, object: &T) {
+    /// The timeout counts from the creation of the transfer, also for a new leader.
+    fn set_deadline(&mut self, object: &T) {
         let Some(limit) = self.undated.take() else { return };
         let age = object.creation_timestamp().map(|created| Timestamp::now().duration_since(created.0));
-        // A clock that is behind the API server's makes nothing older.
+        // The local clock may be behind that of the API server.
         let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
         self.deadline = self.deadline.min(Instant::now() + limit.saturating_sub(age));
     }
 
-    fn count(&self, object: &T) {
+    fn update_meters(&self, object: &T) {
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
         let shown = object.shown().unwrap_or_default();
         let summary = object.summary().unwrap_or_default();
@@ -172,19 +171,19 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         }
         let stalled = summary.stalled.map(|stall| stall.message.unwrap_or_default());
         let (Some(total), Some(done)) = (number(shown.total_bytes), number(shown.bytes_done)) else {
-            return self.judge(stalled.as_deref());
+            return self.set_liveness(stalled.as_deref());
         };
         let grows = summary.percent.as_deref().is_none_or(|percent| percent.starts_with('~'));
         let ended = object.phase() == TransferPhase::Completed;
         self.bytes.set_total(if grows && !ended { Total::Growing(total) } else { Total::Final(total) });
         self.bytes.set_done(done);
-        self.judge(stalled.as_deref());
+        self.set_liveness(stalled.as_deref());
     }
 
-    /// The same from the tree in the agent's memory.
-    fn count_fresh(&self, tree: &Snapshot) {
+    /// Updates the meters from the progress tree of the agent.
+    fn update_from_tree(&self, tree: &Snapshot) {
         let shown = tree.nodes.iter().skip(1).find_map(transfer_progress);
-        // Nothing of nothing would look like the end.
+        // 0 of 0 would look complete.
         if let Some(shown) = shown.filter(|shown| shown.total_bytes > 0) {
             let grows = tree.percent().is_none_or(Percent::is_approximate);
             let total = shown.total_bytes;
@@ -194,10 +193,10 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         let (files, all) = progress::files(tree);
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
         self.show_activity(progress::doing(tree), number(files), number(all));
-        self.judge(tree.stall.as_ref().map(|stall| &*stall.message));
+        self.set_liveness(tree.stall.as_ref().map(|stall| &*stall.message));
     }
 
-    /// What it does right now in the agent's words, and its files.
+    /// Shows the current activity and the file counts.
     fn show_activity(&self, doing: Option<&str>, files: Option<u64>, all: Option<u64>) {
         if let Some(doing) = doing {
             self.task.say(doing);
@@ -209,7 +208,7 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         }
     }
 
-    fn judge(&self, stalled: Option<&str>) {
+    fn set_liveness(&self, stalled: Option<&str>) {
         match stalled {
             Some(message) => self.task.liveness_failed(message),
             None => self.task.liveness_ok(),
@@ -224,7 +223,7 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         }
     }
 
-    fn lose(&mut self, lost: TransferLost) {
+    fn mark_lost(&mut self, lost: TransferLost) {
         self.task.fail(format!("it {lost}"));
         self.end(Err(lost));
     }
@@ -233,20 +232,20 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         Instant::now() >= self.deadline
     }
 
-    /// Says what it waits for. How long that has lasted.
-    fn waits_for(&mut self, obstacle: Option<&Obstacle>) -> Duration {
+    /// Shows the obstacle. Returns how long it has lasted.
+    fn set_obstacle(&mut self, obstacle: Option<&Obstacle>) -> Duration {
         let Some(obstacle) = obstacle else {
             (self.wait, self.obstacle) = (None, None);
             return Duration::ZERO;
         };
-        let words = format!("waiting: {}", obstacle.message);
+        let message = format!("waiting: {}", obstacle.message);
         match (&self.wait, self.obstacle) {
-            // The same thing, in words that may have changed: it has not moved.
-            (Some(wait), Some((reason, _))) if reason == obstacle.reason => wait.reword(words),
+            // The same obstacle with another message.
+            (Some(wait), Some((reason, _))) if reason == obstacle.reason => wait.reword(message),
             _ => {
                 self.wait = Some(match obstacle.reason {
-                    "Queued" => self.task.wait_in_queue(words),
-                    _ => self.task.wait(words),
+                    "Queued" => self.task.wait_in_queue(message),
+                    _ => self.task.wait(message),
                 });
                 self.obstacle = Some((obstacle.reason, Instant::now()));
             }
@@ -255,7 +254,7 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
     }
 }
 
-/// Three things side by side: none of them waits for an API server that answers another one slowly.
+/// Runs the three loops in parallel, so that a slow request of one does not delay the others.
 async fn drive<T: BlockableTransfer>(services: Arc<TransferServices>, selector: String, entries: Entries<T>) {
     tokio::join!(
         watch(&services, &selector, &entries),
@@ -290,16 +289,16 @@ async fn poll_obstacles<T: BlockableTransfer>(services: &TransferServices, entri
     }
 }
 
-async fn poll_agent_trees<T: BlockableTransfer>(fresh: &Trees, entries: &Entries<T>) {
+async fn poll_agent_trees<T: BlockableTransfer>(trees: &Trees, entries: &Entries<T>) {
     let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        refresh(fresh, entries);
+        refresh(trees, entries);
     }
 }
 
-/// Takes in what a watch tells; `listed` are the names in a list that has not come to its end.
+/// Handles a watch event; `listed` has the names of an incomplete list.
 fn handle_event<T: BlockableTransfer>(event: watcher::Event<T>, listed: &mut HashSet<String>, entries: &Entries<T>) {
     match event {
         watcher::Event::Init => listed.clear(),
@@ -307,9 +306,9 @@ fn handle_event<T: BlockableTransfer>(event: watcher::Event<T>, listed: &mut Has
             listed.insert(object.name_any());
             update_entry(object, entries);
         }
-        watcher::Event::InitDone => forget_unlisted(listed, entries),
+        watcher::Event::InitDone => clear_unlisted(listed, entries),
         watcher::Event::Apply(object) => update_entry(object, entries),
-        watcher::Event::Delete(object) => lose(&object.name_any(), TransferLost::Deleted, entries),
+        watcher::Event::Delete(object) => mark_lost(&object.name_any(), TransferLost::Deleted, entries),
     }
 }
 
@@ -323,156 +322,158 @@ fn update_entry<T: BlockableTransfer>(object: T, entries: &Entries<T>) {
     entry.latest = Some(object);
 }
 
-/// No event reports a transfer that was deleted while the watch was down: it is only absent from the list. Nor is one that was made after the
-/// list, so that the next look reads it.
-fn forget_unlisted<T>(listed: &HashSet<String>, entries: &Entries<T>) {
+/// Clears transfers that are absent from a list: deleted while the watch was down, or created after the list. The next poll
+/// reads them.
+fn clear_unlisted<T>(listed: &HashSet<String>, entries: &Entries<T>) {
     for (_, entry) in lock(entries).iter_mut().filter(|(name, _)| !listed.contains(*name)) {
         entry.latest = None;
     }
 }
 
-fn lose<T: BlockableTransfer>(name: &str, lost: TransferLost, entries: &Entries<T>) {
+fn mark_lost<T: BlockableTransfer>(name: &str, lost: TransferLost, entries: &Entries<T>) {
     let mut entries = lock(entries);
     let Some(entry) = entries.get_mut(name) else { return };
-    // Those that follow it only from now on find out too.
+    // Later followers find out too.
     entry.latest = None;
-    if let Some(followed) = entry.open() {
-        followed.lose(lost);
+    if let Some(followed) = entry.active() {
+        followed.mark_lost(lost);
     }
 }
 
-/// Shows what agents know and have not written yet.
-fn refresh<T: BlockableTransfer>(fresh: &Trees, entries: &Entries<T>) {
-    if fresh.is_empty() {
+/// Shows progress that agents have not written yet.
+fn refresh<T: BlockableTransfer>(trees: &Trees, entries: &Entries<T>) {
+    if trees.is_empty() {
         return;
     }
     for entry in lock(entries).values() {
         let followed = entry.followed.as_ref().filter(|followed| followed.ended.is_some());
         let uid = entry.latest.as_ref().and_then(|object| object.uid());
-        if let (Some(followed), Some(tree)) = (followed, uid.and_then(|uid| fresh.snapshot(&uid))) {
-            followed.count_fresh(&tree);
+        if let (Some(followed), Some(tree)) = (followed, uid.and_then(|uid| trees.snapshot(&uid))) {
+            followed.update_from_tree(&tree);
         }
     }
 }
 
-/// Looks for what keeps transfers from going on, and ends those that never will.
+/// Checks transfers for obstacles, and fails those that cannot continue.
 async fn check_obstacles<T: BlockableTransfer>(
     services: &TransferServices,
     entries: &Entries<T>,
     agents: &mut AgentHeartbeats,
 ) {
-    for (name, latest) in open(entries) {
+    for (name, latest) in active_transfers(entries) {
         let Some(object) = latest else {
             read_transfer(services, entries, &name).await;
             continue;
         };
-        let verdict = match object.obstacle(&services.leader.client, agents).await {
-            Ok(obstacle) => verdict(services, entries, &name, obstacle.as_ref()),
+        let action = match object.obstacle(&services.leader.client, agents).await {
+            Ok(obstacle) => decide(services, entries, &name, obstacle.as_ref()),
             Err(error) => {
-                debug!("looking at transfer {name}: {error}");
+                debug!("checking transfer {name}: {error}");
                 overdue(entries, &name)
             }
         };
-        match verdict {
-            Some(Verdict::GiveUp(message))
-                if give_up(services, object.as_ref(), &message).await == GiveUpResult::TooLate =>
+        match action {
+            Some(ObstacleAction::Fail(message))
+                if fail_transfer(services, object.as_ref(), &message).await == FailResult::TooLate =>
             {
                 read_transfer(services, entries, &name).await;
             }
-            Some(Verdict::Tell(obstacle)) => write_obstacle(services, object.as_ref(), &obstacle).await,
-            Some(Verdict::GiveUp(_)) | None => {}
+            Some(ObstacleAction::Report(obstacle)) => write_obstacle(services, object.as_ref(), &obstacle).await,
+            Some(ObstacleAction::Fail(_)) | None => {}
         }
     }
 }
 
-/// Those that have not ended, as they were seen last.
-fn open<T>(entries: &Entries<T>) -> Vec<(String, Option<Arc<T>>)> {
+/// The transfers that have not ended, as last observed.
+fn active_transfers<T>(entries: &Entries<T>) -> Vec<(String, Option<Arc<T>>)> {
     let mut entries = lock(entries);
-    let open = entries.iter_mut().filter_map(|(name, entry)| entry.open().is_some().then_some((name, &entry.latest)));
+    let open = entries.iter_mut().filter_map(|(name, entry)| entry.active().is_some().then_some((name, &entry.latest)));
     open.map(|(name, latest)| (name.clone(), latest.clone())).collect()
 }
 
-/// Reads one that no watch tells about any more, or not yet.
+/// Reads a transfer that the watch has not reported.
 async fn read_transfer<T: BlockableTransfer>(services: &TransferServices, entries: &Entries<T>, name: &str) {
     match services.leader.api::<T>().get_opt(name).await {
         Ok(Some(object)) => update_entry(object, entries),
-        Ok(None) => lose(name, TransferLost::Deleted, entries),
+        Ok(None) => mark_lost(name, TransferLost::Deleted, entries),
         Err(error) => {
             debug!("reading transfer {name}: {error}");
             if overdue(entries, name).is_some() {
-                lose(name, TransferLost::Unread, entries);
+                mark_lost(name, TransferLost::Unread, entries);
             }
         }
     }
 }
 
-/// What is done about an obstacle.
-enum Verdict {
-    /// It has lasted long enough to stand in the transfer's own status.
-    Tell(Obstacle),
-    /// The transfer ends, for this reason.
-    GiveUp(String),
+/// The action on an obstacle.
+enum ObstacleAction {
+    /// Write it into the status of the transfer.
+    Report(Obstacle),
+    /// Fail the transfer with this message.
+    Fail(String),
 }
 
-/// Shows an obstacle, and judges how long it has lasted.
-fn verdict<T: BlockableTransfer>(
+/// Shows an obstacle and decides by its duration.
+fn decide<T: BlockableTransfer>(
     services: &TransferServices,
     entries: &Entries<T>,
     name: &str,
     obstacle: Option<&Obstacle>,
-) -> Option<Verdict> {
+) -> Option<ObstacleAction> {
     let mut entries = lock(entries);
-    let followed = entries.get_mut(name)?.open()?;
-    let lasted = followed.waits_for(obstacle);
-    let told = match obstacle.map(|obstacle| (obstacle, obstacle.lasts)) {
-        Some((obstacle, ObstacleDuration::Over)) => return Some(Verdict::GiveUp(obstacle.to_string())),
+    let followed = entries.get_mut(name)?.active()?;
+    let lasted = followed.set_obstacle(obstacle);
+    let report = match obstacle.map(|obstacle| (obstacle, obstacle.lasts)) {
+        Some((obstacle, ObstacleDuration::Over)) => return Some(ObstacleAction::Fail(obstacle.to_string())),
         Some((obstacle, ObstacleDuration::AWhile)) if lasted >= services.resource_timeout => {
-            return Some(Verdict::GiveUp(obstacle.to_string()));
+            return Some(ObstacleAction::Fail(obstacle.to_string()));
         }
-        Some((obstacle, ObstacleDuration::AWhile)) if lasted >= REPORT_AFTER => Some(Verdict::Tell(obstacle.clone())),
+        Some((obstacle, ObstacleDuration::AWhile)) if lasted >= REPORT_AFTER => {
+            Some(ObstacleAction::Report(obstacle.clone()))
+        }
         _ => None,
     };
-    if followed.is_overdue() { Some(timed_out()) } else { told }
+    if followed.is_overdue() { Some(timed_out()) } else { report }
 }
 
-/// What is done about a transfer of which no more is known than how long it has taken.
-fn overdue<T: BlockableTransfer>(entries: &Entries<T>, name: &str) -> Option<Verdict> {
+/// Decides by the timeout alone.
+fn overdue<T: BlockableTransfer>(entries: &Entries<T>, name: &str) -> Option<ObstacleAction> {
     let mut entries = lock(entries);
-    let followed = entries.get_mut(name)?.open()?;
+    let followed = entries.get_mut(name)?.active()?;
     followed.is_overdue().then(timed_out)
 }
 
-fn timed_out() -> Verdict {
-    Verdict::GiveUp("TimedOut: it took longer than a transfer may take".to_owned())
+fn timed_out() -> ObstacleAction {
+    ObstacleAction::Fail("TimedOut: the timeout of the transfer has passed".to_owned())
 }
 
 /// Writes an obstacle into the status of its transfer, once, for readers of the status alone.
 async fn write_obstacle<T: Transfer>(services: &TransferServices, object: &T, obstacle: &Obstacle) {
-    let is_told = |object: &T| object.message().is_some_and(|message| message.starts_with(obstacle.reason));
-    if is_told(object) || services.leader.fence.check().is_err() {
+    let is_reported = |object: &T| object.message().is_some_and(|message| message.starts_with(obstacle.reason));
+    if is_reported(object) || services.leader.fence.check().is_err() {
         return;
     }
     let record = TransferRecord::new(services.leader.client.clone(), &services.leader.namespace, object);
     let operation = plimsoll_progress::Operation::new(object.name_any(), plimsoll_progress::Clock::system());
     let message = json!({ "status": { "message": obstacle.to_string() } });
     if let Err(error) = record.change(&operation.root(), |_| message.clone()).await {
-        debug!("telling transfer {} what it waits for: {error}", object.name_any());
+        debug!("writing the obstacle of transfer {}: {error}", object.name_any());
     }
 }
 
-/// What became of a transfer that was to be given up.
+/// The result of failing a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GiveUpResult {
-    /// It has ended with that, or will be given up again.
-    Asked,
-    /// It had ended before, or is gone.
+pub(super) enum FailResult {
+    /// The transfer failed, or the next poll tries again.
+    Requested,
+    /// It had ended before, or was deleted.
     TooLate,
 }
 
-/// Ends a transfer that its agent does not end. The agent stops when it sees this, if there is one.
-pub(super) async fn give_up<T: Transfer>(services: &TransferServices, object: &T, message: &str) -> GiveUpResult {
+/// Fails a transfer that its agent does not end. A running agent stops when it sees this.
+pub(super) async fn fail_transfer<T: Transfer>(services: &TransferServices, object: &T, message: &str) -> FailResult {
     if services.leader.fence.check().is_err() {
-        return GiveUpResult::Asked;
+        return FailResult::Requested;
     }
     let record = TransferRecord::new(services.leader.client.clone(), &services.leader.namespace, object);
     let operation = plimsoll_progress::Operation::new(object.name_any(), plimsoll_progress::Clock::system());
@@ -483,10 +484,10 @@ pub(super) async fn give_up<T: Transfer>(services: &TransferServices, object: &T
     };
     match record.change(&operation.root(), failed).await {
         Ok(Some(_)) => warn!("{} {}: {message}", T::kind(&()), object.name_any()),
-        Ok(None) => return GiveUpResult::TooLate,
+        Ok(None) => return FailResult::TooLate,
         Err(error) => debug!("ending transfer {}: {error}", object.name_any()),
     }
-    GiveUpResult::Asked
+    FailResult::Requested
 }
 
 #[cfg(test)]
@@ -509,7 +510,7 @@ mod tests {
         Follower { entries: Arc::default(), driver: tokio::spawn(async {}), limit: CANCEL_TIMEOUT }
     }
 
-    fn follow(follower: &Follower<PodVolumeBackup>, name: &str) -> Ended<PodVolumeBackup> {
+    fn follow(follower: &Follower<PodVolumeBackup>, name: &str) -> TransferResult<PodVolumeBackup> {
         follower.follow(name, Operation::new(name, Clock::system()).root())
     }
 
@@ -522,7 +523,7 @@ mod tests {
 
     /// Those that have not ended and are not known to be there.
     fn in_doubt(follower: &Follower<PodVolumeBackup>) -> Vec<String> {
-        let unseen = open(&follower.entries).into_iter().filter(|(_, latest)| latest.is_none());
+        let unseen = active_transfers(&follower.entries).into_iter().filter(|(_, latest)| latest.is_none());
         unseen.map(|(name, _)| name).collect()
     }
 
@@ -566,7 +567,7 @@ mod tests {
         hear_all(&follower, vec![Apply(aged("after", 50)), Apply(aged("ahead", -50))]);
         assert!(!["before", "after", "ahead"].into_iter().any(is_overdue));
         tokio::time::advance(Duration::from_secs(11)).await;
-        // What is heard of it later counts nothing anew.
+        // Later updates do not count again.
         hear_all(&follower, vec![Apply(aged("after", 50))]);
         assert_eq!(["before", "after", "ahead"].map(is_overdue), [true, true, false]);
         tokio::time::advance(CANCEL_TIMEOUT).await;
@@ -580,9 +581,9 @@ mod tests {
         assert!(overdue(&follower.entries, "unseen").is_none());
         tokio::time::advance(CANCEL_TIMEOUT).await;
         assert!(
-            matches!(overdue(&follower.entries, "unseen"), Some(Verdict::GiveUp(why)) if why.starts_with("TimedOut"))
+            matches!(overdue(&follower.entries, "unseen"), Some(ObstacleAction::Fail(why)) if why.starts_with("TimedOut"))
         );
-        lose("unseen", TransferLost::Unread, &follower.entries);
+        mark_lost("unseen", TransferLost::Unread, &follower.entries);
         assert_eq!(ended.now_or_never().unwrap().err(), Some(TransferLost::Unread));
         assert!(overdue(&follower.entries, "unseen").is_none(), "it has ended");
     }

@@ -27,12 +27,12 @@ mod volume_reader;
 
 pub use backup::{FsBackup, FsBackupParameters};
 pub use cancel::cancel_transfers;
-pub use follower::{Ended, Follower, TransferLost};
+pub use follower::{Follower, TransferLost, TransferResult};
 pub use obstacle::last_warning;
 pub use plan::{Method, PlannedVolume, plan};
 use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
 use plimsoll_engine::Error;
-use plimsoll_engine::Patience;
+use plimsoll_engine::RetryPolicy;
 use plimsoll_progress::Task;
 pub use policy::{FsBackupPolicy, all_by_default, claims_of};
 pub use restore::{FsRestore, FsRestoreParameters, is_of_claim};
@@ -56,7 +56,7 @@ async fn identifier(services: &TransferServices, repository: BackupRepository, t
         let read = services.leader.api::<BackupRepository>().get_opt(&name).await;
         read.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))
     };
-    let read = Patience::default().run(task, read).await?;
+    let read = RetryPolicy::default().run(task, read).await?;
     Ok(read.and_then(|repository| repository.spec.restic_identifier).unwrap_or_default())
 }
 

@@ -1,4 +1,4 @@
-//! What keeps a transfer from going on, in words that name it.
+//! Obstacles of a transfer.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
@@ -18,7 +18,7 @@ pub struct Obstacle {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// How long it may last.
+    /// Its allowed duration.
     pub lasts: ObstacleDuration,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Display for Obstacle {
     }
 }
 
-/// How long an obstacle may last.
+/// The allowed duration of an obstacle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObstacleDuration {
     /// For as long as the whole transfer may take.
@@ -42,7 +42,7 @@ pub enum ObstacleDuration {
 
 /// A transfer that may be kept from going on.
 pub trait BlockableTransfer: Transfer {
-    /// What keeps it from going on, if anything does.
+    /// The current obstacle, if there is one.
     fn obstacle(
         &self,
         client: &Client,

@@ -1,4 +1,4 @@
-//! What a backup would do with the volumes of its pods: the same choice, before anything is made.
+//! Plan of the pod volumes of a backup, for a dry run.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -6,15 +6,15 @@ use std::pin::pin;
 use futures::StreamExt;
 use plimsoll_engine::Error;
 use plimsoll_engine::backup::BackupPlan;
-use plimsoll_engine::cluster::{Cluster, ItemMeta, pages};
-use plimsoll_engine::selection::Selecting;
+use plimsoll_engine::cluster::{Cluster, ItemMeta, list_pages};
+use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_progress::Task;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::backup::{UNMOUNTED, windows_refused};
 use super::policy::{Choice, FsBackupPolicy, VolumeBinding, volumes};
-use super::volume_reader::Reading;
+use super::volume_reader::VolumeReader;
 
 /// One volume of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,14 +24,14 @@ pub struct PlannedVolume {
     pub pod: String,
     /// Its name in the pod.
     pub volume: String,
-    /// What would be done with it.
+    /// The planned method.
     pub method: Method,
     /// Why nothing would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What would be done with a volume.
+/// The planned method of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -47,24 +47,24 @@ pub enum Method {
 pub async fn plan(
     cluster: &Cluster,
     plan: &BackupPlan,
-    selecting: &Selecting,
+    item_filter: &ItemFilter,
     policy: &FsBackupPolicy,
     task: &Task,
 ) -> Result<Vec<PlannedVolume>, Error> {
     task.say("looking at volumes");
-    let reading = Reading { cluster, task };
+    let reading = VolumeReader { cluster, task };
     let mut planning = Planning { reading, policy, windows: HashMap::new(), claims: HashSet::new(), all: Vec::new() };
     let Some(pods) = plan.resources.iter().find(|planned| planned.resource.group_resource() == "pods") else {
         return Ok(Vec::new());
     };
     for query in plan.queries(&pods.resource) {
-        let mut found = pin!(pages(cluster, &pods.resource, query, task, &|| {}));
+        let mut found = pin!(list_pages(cluster, &pods.resource, query, task, &|| {}));
         while let Some(page) = found.next().await {
             for item in page?.items {
                 let Ok(meta) = ItemMeta::of(&item) else { continue };
                 let namespace = meta.namespace.as_deref().unwrap_or_default();
                 let here = plan.namespaces.as_ref().is_none_or(|names| names.contains(namespace));
-                if here && selecting.keeps("pods", &meta) {
+                if here && item_filter.includes_item("pods", &meta) {
                     planning.pod(&meta.path(), &serde_json::from_slice(&item).unwrap_or_default()).await?;
                 }
             }
@@ -74,7 +74,7 @@ pub async fn plan(
 }
 
 struct Planning<'a> {
-    reading: Reading<'a>,
+    reading: VolumeReader<'a>,
     policy: &'a FsBackupPolicy,
     windows: HashMap<String, bool>,
     claims: HashSet<String>,
@@ -113,7 +113,7 @@ impl Planning<'_> {
         uid.is_some_and(|uid| !self.claims.insert(uid.to_owned()))
     }
 
-    /// What keeps the volumes of a pod from being read.
+    /// Why the volumes of a pod cannot be read.
     async fn obstacle(&mut self, pod: &Value) -> Result<Option<String>, Error> {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (phase, node) = (text("/status/phase"), text("/spec/nodeName"));

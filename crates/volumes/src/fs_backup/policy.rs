@@ -2,11 +2,11 @@
 
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::BackupSpec;
-use plimsoll_engine::selection::Selecting;
+use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
 use serde_json::Value;
 
-/// What a backup says about volumes.
+/// The policy of a backup for pod volumes.
 #[derive(Clone, Debug, Default)]
 pub struct FsBackupPolicy {
     /// All volumes but those that say no, or only those that say yes.
@@ -17,7 +17,7 @@ pub struct FsBackupPolicy {
     pub without_claims: bool,
 }
 
-/// What is known about a volume of a pod beside the pod itself.
+/// The claim and PersistentVolume of a pod volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeBinding<'a> {
     /// Its claim.
@@ -26,7 +26,7 @@ pub struct VolumeBinding<'a> {
     pub volume: Option<&'a Value>,
 }
 
-/// What is done with a volume.
+/// The decision about a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Its files are backed up.
@@ -56,10 +56,14 @@ impl FsBackupPolicy {
     pub fn of(
         spec: &BackupSpec,
         policies: Option<ResourcePolicies>,
-        selecting: &Selecting,
+        item_filter: &ItemFilter,
         servers_default: bool,
     ) -> Self {
-        Self { by_default: all_by_default(spec, servers_default), policies, without_claims: !selecting.claims() }
+        Self {
+            by_default: all_by_default(spec, servers_default),
+            policies,
+            without_claims: !item_filter.includes_claims(),
+        }
     }
 
     /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
@@ -69,7 +73,7 @@ impl FsBackupPolicy {
         (any && (self.by_default || policies)) || !listed(pod, labels::BACKUP_VOLUMES).is_empty()
     }
 
-    /// What is done with one volume of a pod.
+    /// Decides about one volume of a pod.
     pub fn choose(&self, pod: &Value, volume: &Value, binding: VolumeBinding<'_>) -> Choice {
         let name = volume["name"].as_str().unwrap_or_default();
         let named = listed(pod, labels::BACKUP_VOLUMES).contains(&name);
@@ -110,12 +114,12 @@ impl FsBackupPolicy {
     }
 
     /// Whether the files of a claim are backed up by way of this pod.
-    pub fn brings(&self, pod: &Value, claim: &Value, persistent: &Value) -> bool {
+    pub fn backs_up_claim(&self, pod: &Value, claim: &Value, persistent: &Value) -> bool {
         let running = pod.pointer("/status/phase").and_then(Value::as_str) == Some("Running");
         let name = claim.pointer("/metadata/name").and_then(Value::as_str);
         let binding = VolumeBinding { claim: Some(claim), volume: Some(persistent) };
-        let meant = |volume: &&Value| claim_name(pod, volume).as_deref() == name;
-        running && volumes(pod).filter(meant).any(|volume| self.choose(pod, volume, binding) == Choice::BackUp)
+        let is_claim = |volume: &&Value| claim_name(pod, volume).as_deref() == name;
+        running && volumes(pod).filter(is_claim).any(|volume| self.choose(pod, volume, binding) == Choice::BackUp)
     }
 
     fn policy(&self, volume: &Value, binding: VolumeBinding<'_>) -> Option<VolumeActionType> {
@@ -137,7 +141,7 @@ pub fn all_by_default(spec: &BackupSpec, servers_default: bool) -> bool {
     spec.default_volumes_to_restic == Some(true) || spec.default_volumes_to_fs_backup.unwrap_or(servers_default)
 }
 
-/// What keeps the files of a volume from being read.
+/// Why the files of a volume cannot be read.
 fn unusable(binding: VolumeBinding<'_>) -> Option<String> {
     let text = |value: Option<&Value>, place: &str| {
         value.and_then(|value| value.pointer(place)).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -259,8 +263,8 @@ mod tests {
         };
         let policy = |spec: Value| {
             let spec: BackupSpec = serde_json::from_value(spec).unwrap();
-            let selecting = Selecting::for_backup(&spec, None, std::slice::from_ref(&claims), &[]).unwrap();
-            FsBackupPolicy::of(&spec, None, &selecting, true)
+            let item_filter = ItemFilter::for_backup(&spec, None, std::slice::from_ref(&claims), &[]).unwrap();
+            FsBackupPolicy::of(&spec, None, &item_filter, true)
         };
         for spec in [
             json!({ "excludedResources": ["pvc"] }),

@@ -12,28 +12,28 @@ use plimsoll_api::velero::v1::{
     PodVolumeBackup, PodVolumeRestore, PodVolumeRestoreSpec, TransferPhase, UploaderSettings, UploaderType,
 };
 use plimsoll_engine::cluster::collection_path;
-use plimsoll_engine::ports::{RestoredVolumes, VolumeData};
+use plimsoll_engine::ports::{VolumeRestoreResults, VolumeRestorer};
 use plimsoll_engine::registry::{AppliesTo, Source as Origin};
 use plimsoll_engine::restore::actions::Actions;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-use super::follower::{Ended, Follower};
+use super::follower::{Follower, TransferResult};
 use super::restore_wait_action::{ACTION, Expected, Pods, RestoreHelper, RestoreWaitAction, WaitContainerConfig};
 use super::restored_pod::RestoredPod;
 use super::services::TransferServices;
-use super::volume_reader::Reading;
+use super::volume_reader::VolumeReader;
 use super::{identifier, transfer_name, volume_info};
 use crate::repositories::{RepositoryCache, RepositoryKey};
 use crate::transfer::{INCOMPLETE, RESTORE_WAIT, TransferMessage, transfer_message};
 use crate::volume_job::VolumeJob;
 
-/// What a restore's volumes come from, and whose they are.
+/// Parameters of the restore of pod volumes.
 pub struct FsRestoreParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<TransferServices>,
     /// The Backup.
     pub job: VolumeJob,
@@ -45,7 +45,7 @@ pub struct FsRestoreParameters {
     pub location: String,
     /// The namespaces that get another name.
     pub namespaces: BTreeMap<String, String>,
-    /// How long the transfer of one volume may take.
+    /// Timeout of the transfer of one volume.
     pub limit: Duration,
     /// Settings of the mover.
     pub settings: UploaderSettings,
@@ -67,7 +67,7 @@ struct Work {
 
 #[derive(Default)]
 struct State {
-    started: Vec<Started>,
+    started: Vec<StartedTransfer>,
     errors: Vec<(String, String)>,
     warnings: Vec<(String, String)>,
     /// Volume backups that a pod has taken, by their names.
@@ -75,12 +75,12 @@ struct State {
     fenced: Option<Error>,
 }
 
-struct Started {
+struct StartedTransfer {
     namespace: String,
     pod: RestoredPod,
     label: String,
     claim: Option<String>,
-    ended: Ended<PodVolumeRestore>,
+    ended: TransferResult<PodVolumeRestore>,
 }
 
 /// Whether it holds the files of a claim.
@@ -89,13 +89,13 @@ pub fn is_of_claim(backup: &PodVolumeBackup) -> bool {
     has_tag || backup.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::PVC_NAME))
 }
 
-/// What is needed to restore a volume is there.
+/// Whether a volume can be restored.
 pub(super) fn is_restorable(backup: &PodVolumeBackup) -> bool {
     let snapshot = backup.status.as_ref().and_then(|status| status.snapshot_id.as_deref()).unwrap_or_default();
     backup.phase() == TransferPhase::Completed && !snapshot.is_empty()
 }
 
-/// What is known to be missing of a volume that can be restored.
+/// The data that a restorable volume lacks.
 fn shortcoming(backup: &PodVolumeBackup) -> Option<&str> {
     let message = backup.status.as_ref().and_then(|status| status.message.as_deref());
     message.filter(|message| is_restorable(backup) && message.starts_with(INCOMPLETE))
@@ -107,7 +107,7 @@ fn loss(backup: &PodVolumeBackup) -> Option<String> {
     match backup.phase() {
         TransferPhase::Completed => None,
         TransferPhase::Canceled => Some("its backup was cancelled".into()),
-        TransferPhase::Failed if message.is_empty() => Some("its backup failed and does not say why".into()),
+        TransferPhase::Failed if message.is_empty() => Some("its backup failed without a message".into()),
         TransferPhase::Failed => Some(format!("its backup failed: {message}")),
         phase => Some(format!("its backup has not ended: it is {phase}")),
     }
@@ -161,8 +161,8 @@ impl FsRestore {
     }
 }
 
-impl VolumeData for FsRestore {
-    fn begin(&self, pod: &Value) {
+impl VolumeRestorer for FsRestore {
+    fn start_pod(&self, pod: &Value) {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
         let expected = self.work.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -176,7 +176,7 @@ impl VolumeData for FsRestore {
         self.tasks().spawn(async move { work.restore(pod, backups).await });
     }
 
-    fn finish(&self) -> BoxFuture<'_, Result<RestoredVolumes, Error>> {
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeRestoreResults, Error>> {
         Box::pin(async {
             let mut tasks = take(&mut *self.tasks());
             while tasks.join_next().await.is_some() {}
@@ -214,7 +214,7 @@ impl Work {
         }
         let claim = claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let path = collection_path("v1", "pods", Some(namespace));
-        let found = Patience::default().run(task, || services.leader.cluster.get(&path)).await?;
+        let found = RetryPolicy::default().run(task, || services.leader.cluster.get(&path)).await?;
         let pods: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         for user in users(&pods, claim).into_iter().filter(|user| *user != pod) {
             let line = format!(
@@ -253,7 +253,7 @@ impl Work {
         }
     }
 
-    async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<Started, Error> {
+    async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<StartedTransfer, Error> {
         let FsRestoreParameters { services, location, job: VolumeJob { task, .. }, .. } = &self.parameters;
         let key = RepositoryKey { location: location.clone(), ..RepositoryKey::holds(backup) };
         let repository = self.repositories.get(&services.repositories, &key, task).await?;
@@ -280,15 +280,15 @@ impl Work {
                 answer => answer.map(|_| ()).map_err(|e| Error::api(format!("create PodVolumeRestore {name}"), e)),
             }
         };
-        Patience::default().run(&shown, create).await?;
+        RetryPolicy::default().run(&shown, create).await?;
         kill::point("volumes.create.after");
         let ended = self.follower.follow(&name, shown);
-        Ok(Started { pod: RestoredPod::of(pod), namespace, label: label.to_owned(), claim, ended })
+        Ok(StartedTransfer { pod: RestoredPod::of(pod), namespace, label: label.to_owned(), claim, ended })
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
         let FsRestoreParameters { services, job: VolumeJob { task, .. }, .. } = &self.parameters;
-        Reading { cluster: &services.leader.cluster, task }.claim(namespace, name).await
+        VolumeReader { cluster: &services.leader.cluster, task }.claim(namespace, name).await
     }
 
     fn transfer(
@@ -333,7 +333,7 @@ impl Work {
         PodVolumeRestore { metadata, spec, status: None }
     }
 
-    async fn results(&self) -> Result<RestoredVolumes, Error> {
+    async fn results(&self) -> Result<VolumeRestoreResults, Error> {
         let (started, mut errors, mut warnings) = {
             let mut state = self.state();
             if let Some(error) = state.fenced.take() {
@@ -366,8 +366,8 @@ impl Work {
         let with_data = pods.into_iter().filter(|(_, has_data)| *has_data).map(|(pod, _)| pod);
         errors.extend(self.go_on(with_data).await?);
         self.parameters.job.task.finish();
-        errors.extend(self.left_empty().await?);
-        Ok(RestoredVolumes { infos, errors, warnings })
+        errors.extend(self.find_empty_claims().await?);
+        Ok(VolumeRestoreResults { infos, errors, warnings })
     }
 }
 
@@ -384,7 +384,7 @@ impl Work {
     }
 
     /// Claims of this restore whose files are in the backup, and came back through no pod.
-    async fn left_empty(&self) -> Result<Vec<(String, String)>, Error> {
+    async fn find_empty_claims(&self) -> Result<Vec<(String, String)>, Error> {
         let FsRestoreParameters { job: VolumeJob { name, .. }, backups, namespaces, .. } = &self.parameters;
         let used = take(&mut self.state().used);
         let mut errors = Vec::new();

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future::BoxFuture;
 use kube::Client;
 use plimsoll_api::velero::v1::PodVolumeBackup;
-use plimsoll_engine::Patience;
-use plimsoll_engine::restore::action::{Adds, Input, Output, RestoreItemAction};
+use plimsoll_engine::RetryPolicy;
+use plimsoll_engine::restore::action::{
+    AdditionalResources, RestoreActionInput, RestoreActionOutput, RestoreItemAction,
+};
 use plimsoll_engine::restore::actions::configuration;
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ use crate::transfer::RESTORE_WAIT;
 
 /// By this name users know it, and configure it.
 pub(super) const ACTION: &str = "velero.io/pod-volume-restore";
-/// What it was called when there was only restic.
+/// Older name, from when there was only restic.
 const OLD_NAME: &str = "restic-wait";
 
 /// The program that waits.
@@ -68,7 +70,7 @@ impl Pods {
     }
 }
 
-/// What the container is like, read once for a restore.
+/// Settings of the container, read once for each restore.
 pub(super) struct WaitContainerConfig {
     pub client: Client,
     /// The server's, where the ConfigMap is.
@@ -86,7 +88,7 @@ impl WaitContainerConfig {
         let told = &mut vain;
         let look = move || async move {
             let ask = || configuration(&self.client, &self.namespace, ACTION);
-            let said = Patience::default().run(&self.task, ask).await.map_err(|error| error.to_string())?;
+            let said = RetryPolicy::default().run(&self.task, ask).await.map_err(|error| error.to_string())?;
             let (waiter, unheeded) = WaitContainer::read(&self.helper, &said.unwrap_or_default());
             *told = unheeded;
             Ok::<_, String>(waiter)
@@ -126,22 +128,22 @@ fn insert(pod: &mut Value, container: Value) {
 }
 
 impl RestoreItemAction for RestoreWaitAction {
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
         Box::pin(async move {
             let mut pod = input.item;
             let volumes = self.pods.wait(&mut pod);
             if volumes.is_empty() {
-                return Ok(Output::of(pod));
+                return Ok(RestoreActionOutput::of(pod));
             }
             let (waiter, warnings) = self.configured.read().await?;
             let container = waiter.container(&pod, &volumes, &self.restore_uid);
             insert(&mut pod, container);
-            Ok(Output { warnings, ..Output::of(pod) })
+            Ok(RestoreActionOutput { warnings, ..RestoreActionOutput::of(pod) })
         })
     }
 
-    fn adds(&self) -> Adds {
-        Adds::Nothing
+    fn additional_resources(&self) -> AdditionalResources {
+        AdditionalResources::None
     }
 }
 

@@ -20,7 +20,7 @@ use super::restore_wait_action::RestoreHelper;
 use crate::transfer::RESTORE_WAIT;
 
 /// The user where none is named and root is not allowed: the same as Velero.
-const SOME_USER: i64 = 1000;
+const DEFAULT_USER: i64 = 1000;
 /// Requests and limits, as Velero sets them: by the resource, its two keys and what they are by default.
 const SHARES: [(&str, [&str; 2], &str); 2] =
     [("cpu", ["cpuRequest", "cpuLimit"], "100m"), ("memory", ["memRequest", "memLimit"], "128Mi")];
@@ -42,19 +42,20 @@ pub(super) struct WaitContainer {
 }
 
 impl WaitContainer {
-    /// From what the server was told and what a ConfigMap says. What that says in vain is named.
-    pub fn read(helper: &RestoreHelper, said: &BTreeMap<String, String>) -> (Self, Vec<String>) {
-        let mut vain = Vec::new();
-        let said: BTreeMap<&str, &str> = said
+    /// From the settings of the server and a ConfigMap. Invalid values are warnings.
+    pub fn read(helper: &RestoreHelper, data: &BTreeMap<String, String>) -> (Self, Vec<String>) {
+        let mut warnings = Vec::new();
+        let data: BTreeMap<&str, &str> = data
             .iter()
             .map(|(key, value)| (key.as_str(), value.trim()))
             .filter(|(_, value)| !value.is_empty())
             .collect();
-        vain.extend(unknown(&said));
-        let image = take(image(helper, &said), &mut vain).flatten().unwrap_or_else(|| helper.image.clone());
-        let resources = resources(&said, &mut vain);
-        let security = take(security(&said), &mut vain).flatten();
-        (Self { image, command: helper.command.clone(), resources, security }, vain)
+        warnings.extend(unknown(&data));
+        let image =
+            value_or_warning(image(helper, &data), &mut warnings).flatten().unwrap_or_else(|| helper.image.clone());
+        let resources = resources(&data, &mut warnings);
+        let security = value_or_warning(security(&data), &mut warnings).flatten();
+        (Self { image, command: helper.command.clone(), resources, security }, warnings)
     }
 
     /// The container that waits for the data of these volumes of a pod.
@@ -75,23 +76,26 @@ impl WaitContainer {
 
     /// The table above.
     fn run_as(&self, pod: &Value, volumes: &[String]) -> Value {
-        let own = self.security.clone().or_else(|| beside(pod, volumes)?.get("securityContext").cloned());
+        let own =
+            self.security.clone().or_else(|| application_container(pod, volumes)?.get("securityContext").cloned());
         let own = own.filter(|own| !own.is_null());
         let shared = pod.pointer("/spec/securityContext");
-        let said = |field: &str| {
+        let field_value = |field: &str| {
             let own = own.as_ref().and_then(|own| own.get(field)).filter(|value| !value.is_null());
             own.or_else(|| shared?.get(field)).filter(|value| !value.is_null()).cloned()
         };
-        let unnamed = said("runAsNonRoot") == Some(json!(true)) && said("runAsUser").is_none();
+        let unnamed = field_value("runAsNonRoot") == Some(json!(true)) && field_value("runAsUser").is_none();
         match own {
             Some(mut own) => {
                 if unnamed {
-                    own["runAsUser"] = json!(SOME_USER);
+                    own["runAsUser"] = json!(DEFAULT_USER);
                 }
                 own
             }
-            None if unnamed => json!({ "runAsUser": SOME_USER, "runAsNonRoot": true, "allowPrivilegeEscalation": false,
-                "capabilities": { "drop": ["ALL"] }, "seccompProfile": { "type": "RuntimeDefault" } }),
+            None if unnamed => {
+                json!({ "runAsUser": DEFAULT_USER, "runAsNonRoot": true, "allowPrivilegeEscalation": false,
+                "capabilities": { "drop": ["ALL"] }, "seccompProfile": { "type": "RuntimeDefault" } })
+            }
             // Only where nothing is enforced does a pod's container have none.
             None => json!({ "allowPrivilegeEscalation": false }),
         }
@@ -99,7 +103,7 @@ impl WaitContainer {
 }
 
 /// The container of the pod that will work on the volumes: what others put in front of it may have another user.
-fn beside<'a>(pod: &'a Value, volumes: &[String]) -> Option<&'a Value> {
+fn application_container<'a>(pod: &'a Value, volumes: &[String]) -> Option<&'a Value> {
     let containers = pod.pointer("/spec/containers")?.as_array()?;
     let mounts = |container: &&Value| {
         let mounts = container.get("volumeMounts").and_then(Value::as_array).into_iter().flatten();
@@ -109,33 +113,33 @@ fn beside<'a>(pod: &'a Value, volumes: &[String]) -> Option<&'a Value> {
     containers.iter().find(mounts).or_else(|| containers.first())
 }
 
-fn take<T>(read: Result<T, String>, vain: &mut Vec<String>) -> Option<T> {
-    read.map_err(|why| vain.push(why)).ok()
+fn value_or_warning<T>(read: Result<T, String>, warnings: &mut Vec<String>) -> Option<T> {
+    read.map_err(|error| warnings.push(error)).ok()
 }
 
-fn unknown(said: &BTreeMap<&str, &str>) -> Vec<String> {
+fn unknown(data: &BTreeMap<&str, &str>) -> Vec<String> {
     let shares = SHARES.iter().flat_map(|(_, keys, _)| keys);
     let known: Vec<&str> =
         [IMAGE, COMMAND, USER, GROUP, ESCALATION, SECURITY].into_iter().chain(shares.copied()).collect();
-    let mut vain: Vec<String> = said
+    let mut warnings: Vec<String> = data
         .keys()
         .filter(|key| !known.contains(*key))
-        .map(|key| format!("its ConfigMap has a key {key:?} that means nothing here"))
+        .map(|key| format!("the ConfigMap has an unknown key {key:?}"))
         .collect();
-    if let Some(command) = said.get(COMMAND) {
-        vain.push(format!("command {command:?} of its ConfigMap is not taken: it is not plimsoll's"));
+    if let Some(command) = data.get(COMMAND) {
+        warnings.push(format!("command {command:?} of the ConfigMap is ignored: it is not a command of plimsoll"));
     }
-    vain
+    warnings
 }
 
 /// Another image of the same name, such as a mirror's. Any other is Velero's, and has not our program.
-fn image(helper: &RestoreHelper, said: &BTreeMap<&str, &str>) -> Result<Option<String>, String> {
-    let Some(image) = said.get(IMAGE) else { return Ok(None) };
+fn image(helper: &RestoreHelper, data: &BTreeMap<&str, &str>) -> Result<Option<String>, String> {
+    let Some(image) = data.get(IMAGE) else { return Ok(None) };
     let (name, tag) = name_and_tag(image);
     let (own, own_tag) = name_and_tag(&helper.image);
     if name != own {
         return Err(format!(
-            "image {image:?} of its ConfigMap is not taken: container {RESTORE_WAIT} needs {own:?}, as in {}",
+            "image {image:?} of the ConfigMap is ignored: container {RESTORE_WAIT} needs {own:?}, as in {}",
             helper.image
         ));
     }
@@ -149,12 +153,12 @@ fn name_and_tag(image: &str) -> (&str, &str) {
 }
 
 /// Requests and limits; none where `0` is given.
-fn resources(said: &BTreeMap<&str, &str>, vain: &mut Vec<String>) -> Value {
+fn resources(data: &BTreeMap<&str, &str>, warnings: &mut Vec<String>) -> Value {
     let (mut requests, mut limits) = (Map::new(), Map::new());
     for (resource, keys, default) in SHARES {
-        let mut texts = keys.map(|key| said.get(key).copied().unwrap_or(default));
-        if let Err(why) = fits(keys, texts) {
-            vain.push(why);
+        let mut texts = keys.map(|key| data.get(key).copied().unwrap_or(default));
+        if let Err(error) = check_quantities(keys, texts) {
+            warnings.push(error);
             texts = [default; 2];
         }
         for (text, into) in texts.into_iter().zip([&mut requests, &mut limits]) {
@@ -166,57 +170,59 @@ fn resources(said: &BTreeMap<&str, &str>, vain: &mut Vec<String>) -> Value {
     json!({ "requests": requests, "limits": limits })
 }
 
-/// Whether these are quantities, and the request is no more than the limit.
-fn fits(keys: [&str; 2], texts: [&str; 2]) -> Result<(), String> {
+/// Checks that these are quantities, and that the request is not more than the limit.
+fn check_quantities(keys: [&str; 2], texts: [&str; 2]) -> Result<(), String> {
     let read = |at: usize| {
         let quantity = Quantity::parse(texts[at]).filter(|quantity| quantity.is_zero() || quantity.is_positive());
-        quantity.ok_or_else(|| format!("{} {:?} of its ConfigMap is not taken: it is no quantity", keys[at], texts[at]))
+        quantity.ok_or_else(|| {
+            format!("{} {:?} of the ConfigMap: invalid quantity; using the default", keys[at], texts[at])
+        })
     };
     let (request, limit) = (read(0)?, read(1)?);
     if limit.is_positive() && request > limit {
         let [request, limit] = [0, 1].map(|at| format!("{} {:?}", keys[at], texts[at]));
-        return Err(format!("{request} of its ConfigMap is not taken: it is more than {limit}"));
+        return Err(format!("{request} of the ConfigMap is more than {limit}; using the defaults"));
     }
     Ok(())
 }
 
-/// The securityContext, if a key is about it. One that is wrong takes the others along, as with Velero.
-fn security(said: &BTreeMap<&str, &str>) -> Result<Option<Value>, String> {
-    let wrong = |key: &str, why: &str| format!("{key} {:?} of its ConfigMap is not taken: {why}", said[key]);
-    let mut made = Map::new();
+/// The securityContext, if a key sets it. One invalid key invalidates all, as in Velero.
+fn security(data: &BTreeMap<&str, &str>) -> Result<Option<Value>, String> {
+    let invalid = |key: &str, error: &str| format!("{key} {:?} of the ConfigMap is ignored: {error}", data[key]);
+    let mut context = Map::new();
     for (key, field) in [(USER, "runAsUser"), (GROUP, "runAsGroup")] {
-        if let Some(text) = said.get(key) {
+        if let Some(text) = data.get(key) {
             let number = text.parse::<i64>().ok().filter(|number| *number >= 0);
-            made.insert(field.to_owned(), json!(number.ok_or_else(|| wrong(key, "it is no number"))?));
+            context.insert(field.to_owned(), json!(number.ok_or_else(|| invalid(key, "not a number"))?));
         }
     }
-    if let Some(text) = said.get(ESCALATION) {
+    if let Some(text) = data.get(ESCALATION) {
         let value = match *text {
             "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
             "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-            _ => return Err(wrong(ESCALATION, "it is neither true nor false")),
+            _ => return Err(invalid(ESCALATION, "must be true or false")),
         };
-        made.insert("allowPrivilegeEscalation".into(), json!(value));
+        context.insert("allowPrivilegeEscalation".into(), json!(value));
     }
-    if let Some(text) = said.get(SECURITY) {
-        made.extend(strict(text).map_err(|why| wrong(SECURITY, &why))?);
+    if let Some(text) = data.get(SECURITY) {
+        context.extend(strict(text).map_err(|error| invalid(SECURITY, &error))?);
     }
-    Ok((!made.is_empty()).then_some(Value::Object(made)))
+    Ok((!context.is_empty()).then_some(Value::Object(context)))
 }
 
-/// A securityContext in YAML. A field that there is not would be dropped without a word.
+/// Parses a securityContext in YAML. Unknown fields are errors.
 fn strict(text: &str) -> Result<Map<String, Value>, String> {
     let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
     let read: SecurityContext = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
     let read = serde_json::to_value(read).map_err(|error| error.to_string())?;
     match (lost(&value, &read), value) {
-        (Some(field), _) => Err(format!("there is no field {field}")),
+        (Some(field), _) => Err(format!("unknown field {field}")),
         (None, Value::Object(fields)) => Ok(fields),
-        (None, _) => Err("it is no securityContext".into()),
+        (None, _) => Err("not a securityContext".into()),
     }
 }
 
-/// The first field that is not in what was read.
+/// The first field that the parser dropped.
 fn lost(value: &Value, read: &Value) -> Option<String> {
     let fields = value.as_object()?.iter().filter(|(_, value)| !value.is_null());
     fields.into_iter().find_map(|(field, value)| match read.get(field) {
@@ -237,12 +243,12 @@ mod tests {
         }
     }
 
-    fn read(said: Value) -> (WaitContainer, Vec<String>) {
-        WaitContainer::read(&helper(), &serde_json::from_value(said).unwrap())
+    fn read(data: Value) -> (WaitContainer, Vec<String>) {
+        WaitContainer::read(&helper(), &serde_json::from_value(data).unwrap())
     }
 
-    fn container(said: Value, pod: Value) -> Value {
-        read(said).0.container(&json!({ "spec": pod }), &["data".into()], "uid")
+    fn container(data: Value, pod: Value) -> Value {
+        read(data).0.container(&json!({ "spec": pod }), &["data".into()], "uid")
     }
 
     #[test]
@@ -315,8 +321,8 @@ mod tests {
             ),
             ("a pod without containers", json!({}), json!({}), free),
         ];
-        for (case, said, pod, expected) in cases {
-            assert_eq!(container(said, pod)["securityContext"], expected, "{case}");
+        for (case, data, pod, expected) in cases {
+            assert_eq!(container(data, pod)["securityContext"], expected, "{case}");
         }
     }
 
@@ -328,65 +334,65 @@ mod tests {
             (json!({ "cpuRequest": "10m", "memLimit": "1Gi" }), both("10m", "128Mi"), both("100m", "1Gi")),
             (json!({ "cpuLimit": "0", "memRequest": "0", "memLimit": "0" }), json!({ "cpu": "100m" }), json!({})),
         ];
-        for (said, requests, limits) in cases {
-            let (waiter, vain) = read(said.clone());
-            assert_eq!(waiter.resources, json!({ "requests": requests, "limits": limits }), "{said}");
-            assert_eq!(vain, [""; 0], "{said}");
+        for (data, requests, limits) in cases {
+            let (waiter, warnings) = read(data.clone());
+            assert_eq!(waiter.resources, json!({ "requests": requests, "limits": limits }), "{data}");
+            assert_eq!(warnings, [""; 0], "{data}");
         }
     }
 
     #[test]
-    fn what_a_config_map_says_in_vain_is_named_and_what_it_says_well_is_taken() {
+    fn invalid_settings_of_the_config_map_are_warnings() {
         let cases = [
-            (json!({ "cpuReqest": "1" }), "its ConfigMap has a key \"cpuReqest\" that means nothing here"),
-            (json!({ "memLimit": "much" }), "memLimit \"much\" of its ConfigMap is not taken: it is no quantity"),
-            (json!({ "cpuRequest": "-1" }), "cpuRequest \"-1\" of its ConfigMap is not taken: it is no quantity"),
+            (json!({ "cpuReqest": "1" }), "the ConfigMap has an unknown key \"cpuReqest\""),
+            (json!({ "memLimit": "much" }), "memLimit \"much\" of the ConfigMap: invalid quantity; using the default"),
+            (json!({ "cpuRequest": "-1" }), "cpuRequest \"-1\" of the ConfigMap: invalid quantity; using the default"),
             (
                 json!({ "cpuRequest": "200m" }),
-                "cpuRequest \"200m\" of its ConfigMap is not taken: it is more than cpuLimit \"100m\"",
+                "cpuRequest \"200m\" of the ConfigMap is more than cpuLimit \"100m\"; using the defaults",
             ),
             (
                 json!({ "secCtxRunAsUser": "postgres" }),
-                "secCtxRunAsUser \"postgres\" of its ConfigMap is not taken: it is no number",
+                "secCtxRunAsUser \"postgres\" of the ConfigMap is ignored: not a number",
             ),
             (
                 json!({ "secCtxRunAsUser": "1", "secCtxAllowPrivilegeEscalation": "no" }),
-                "secCtxAllowPrivilegeEscalation \"no\" of its ConfigMap is not taken: it is neither true nor false",
+                "secCtxAllowPrivilegeEscalation \"no\" of the ConfigMap is ignored: must be true or false",
             ),
             (
                 json!({ "secCtx": "runAsUsr: 7" }),
-                "secCtx \"runAsUsr: 7\" of its ConfigMap is not taken: there is no field runAsUsr",
+                "secCtx \"runAsUsr: 7\" of the ConfigMap is ignored: unknown field runAsUsr",
             ),
             (
                 json!({ "secCtx": "capabilities: {dorp: [ALL]}" }),
-                "secCtx \"capabilities: {dorp: [ALL]}\" of its ConfigMap is not taken: there is no field capabilities.dorp",
+                "secCtx \"capabilities: {dorp: [ALL]}\" of the ConfigMap is ignored: unknown field capabilities.dorp",
             ),
             (
                 json!({ "command": "/velero-restore-helper" }),
-                "command \"/velero-restore-helper\" of its ConfigMap is not taken: it is not plimsoll's",
+                "command \"/velero-restore-helper\" of the ConfigMap is ignored: it is not a command of plimsoll",
             ),
             (
                 json!({ "image": "velero/velero-restore-helper:v1.17.0" }),
-                "image \"velero/velero-restore-helper:v1.17.0\" of its ConfigMap is not taken: container restore-wait needs \
+                "image \"velero/velero-restore-helper:v1.17.0\" of the ConfigMap is ignored: container restore-wait needs \
                     \"plimsoll\", as in registry:5000/plimsoll:1",
             ),
         ];
         let untouched = read(json!({})).0;
-        for (said, expected) in cases {
-            assert_eq!(read(said), (untouched.clone(), vec![expected.to_owned()]));
+        for (data, expected) in cases {
+            assert_eq!(read(data), (untouched.clone(), vec![expected.to_owned()]));
         }
         let security = "runAsUser: 7\ncapabilities:\n  drop: [ALL]\n  add: []\n";
-        let (waiter, vain) =
+        let (waiter, warnings) =
             read(json!({ "secCtxRunAsUser": "1", "secCtxRunAsGroup": "2", "secCtx": security, "cpuLimit": "x" }));
         assert_eq!(
             waiter.security.unwrap(),
             json!({ "runAsUser": 7, "runAsGroup": 2, "capabilities": { "drop": ["ALL"], "add": [] } })
         );
-        assert_eq!(vain, ["cpuLimit \"x\" of its ConfigMap is not taken: it is no quantity"]);
+        assert_eq!(warnings, ["cpuLimit \"x\" of the ConfigMap: invalid quantity; using the default"]);
     }
 
     #[test]
-    fn only_an_image_that_is_called_like_ours_is_taken() {
+    fn only_an_image_with_the_same_name_is_used() {
         let cases = [
             ("mirror/tools/plimsoll:2", "mirror/tools/plimsoll:2"),
             ("mirror:80/plimsoll", "mirror:80/plimsoll:1"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt};
-use plimsoll_engine::{Error, Patience};
+use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_progress::Task;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::transfer::RESTORE_WAIT;
 use crate::transfer::restore_wait::{cannot_wait, has_gone_on};
 
-/// How often such a pod is looked at.
+/// How often a pod is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A pod that a restore created.
@@ -66,7 +66,7 @@ impl RestoredPod {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
         let path = || format!("read pod {}/{}", self.namespace, self.name);
         let read = || async { pods.get_opt(&self.name).await.map_err(|error| Error::api(path(), error)) };
-        let found = Patience::default().run(task, read).await?;
+        let found = RetryPolicy::default().run(task, read).await?;
         Ok(found.filter(|pod| pod.uid().as_deref() == Some(&self.uid)))
     }
 }

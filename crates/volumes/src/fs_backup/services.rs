@@ -1,4 +1,4 @@
-//! What following and creating transfers needs.
+//! Dependencies of creating and following transfers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use plimsoll_progress::Trees;
 use crate::mover_choice::MoverChoice;
 use crate::repositories::Repositories;
 
-/// What following and creating transfers needs.
+/// Dependencies of creating and following transfers.
 pub struct TransferServices {
     /// The connection of the leader.
     pub leader: LeaderClient,
@@ -17,7 +17,7 @@ pub struct TransferServices {
     pub repositories: Arc<Repositories>,
     /// Which mover new backups of volumes use.
     pub mover: MoverChoice,
-    /// How long a pod that cannot start is waited for.
+    /// Timeout of the wait for a pod that cannot start.
     pub resource_timeout: Duration,
     /// An agent that has not renewed its Lease for this long is taken for dead.
     pub agent_heartbeat_timeout: Duration,

@@ -1,4 +1,4 @@
-//! How long the transfer of one volume may take, where a Backup or a Restore says so itself.
+//! Timeout of a transfer from the annotations of a Backup or Restore.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_engine::Error;
-use plimsoll_engine::operations::Reading;
+use plimsoll_engine::item_operations::ItemOperationProgress;
 
 use super::agent_heartbeat::AgentHeartbeats;
-use super::follower::give_up;
+use super::follower::fail_transfer;
 use super::services::TransferServices;
 use crate::transfer::{INCOMPLETE, Transfer};
 
@@ -28,8 +28,8 @@ impl TransferMonitor {
         Self { services: Arc::clone(services), agents: tokio::sync::Mutex::new(agents) }
     }
 
-    /// How far it is.
-    pub async fn read<T: Transfer>(&self, object: &T) -> Result<Reading, Error> {
+    /// The progress of a transfer.
+    pub async fn read<T: Transfer>(&self, object: &T) -> Result<ItemOperationProgress, Error> {
         let mut reading = reading(object);
         let node = object.node().unwrap_or_default();
         if reading.completed || node.is_empty() {
@@ -37,8 +37,12 @@ impl TransferMonitor {
         }
         if let Some(missed_heartbeat) = self.agents.lock().await.missed_heartbeat(node).await? {
             if missed_heartbeat.over {
-                give_up(&self.services, object, &format!("{}: {}", missed_heartbeat.reason, missed_heartbeat.message))
-                    .await;
+                fail_transfer(
+                    &self.services,
+                    object,
+                    &format!("{}: {}", missed_heartbeat.reason, missed_heartbeat.message),
+                )
+                .await;
             }
             reading.description = format!("waiting: {}", missed_heartbeat.message);
         }
@@ -46,12 +50,12 @@ impl TransferMonitor {
     }
 }
 
-fn reading<T: Transfer>(object: &T) -> Reading {
+fn reading<T: Transfer>(object: &T) -> ItemOperationProgress {
     let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     let shown = object.shown().unwrap_or_default();
     let (phase, message) = (object.phase(), object.message().unwrap_or_default());
     let error = match phase {
-        TransferPhase::Failed if message.is_empty() => "it failed and does not say why",
+        TransferPhase::Failed if message.is_empty() => "failed without a message",
         TransferPhase::Failed => message,
         TransferPhase::Canceled => "it was cancelled",
         TransferPhase::Completed if message.starts_with(INCOMPLETE) => message,
@@ -64,13 +68,13 @@ fn reading<T: Transfer>(object: &T) -> Reading {
             description = format!("{description}, {part}");
         }
     }
-    Reading {
+    ItemOperationProgress {
         completed: phase.is_ended(),
         error: error.to_owned(),
         done: number(shown.bytes_done),
         total: number(shown.total_bytes),
         units: "Bytes".into(),
         description,
-        ..Reading::default()
+        ..ItemOperationProgress::default()
     }
 }

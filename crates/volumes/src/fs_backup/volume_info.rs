@@ -1,4 +1,4 @@
-//! What a backup or restore remembers of its volumes, beside the transfers themselves.
+//! Volume infos of a backup or restore.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
@@ -14,7 +14,7 @@ pub struct ClaimInfo {
     pub namespace: String,
     /// The name of the PersistentVolume.
     pub volume: String,
-    /// What is kept about the PersistentVolume.
+    /// Info of the PersistentVolume.
     pub persistent: Option<PersistentVolumeInfo>,
 }
 

@@ -1,22 +1,22 @@
-//! What is behind a volume of a pod, read from the cluster: its claim, the claim's volume, the pod's node.
+//! Reads the objects behind a pod volume: claim, PersistentVolume, node.
 
 use plimsoll_engine::cluster::{Cluster, collection_path};
-use plimsoll_engine::{Error, Patience};
+use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_progress::Task;
 use serde_json::Value;
 
 use super::policy::claim_name;
 
 /// Reads what a choice needs.
-pub(super) struct Reading<'a> {
+pub(super) struct VolumeReader<'a> {
     pub cluster: &'a Cluster,
     pub task: &'a Task,
 }
 
-impl Reading<'_> {
+impl VolumeReader<'_> {
     async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", collection_path("v1", plural, namespace));
-        let found = Patience::default().run(self.task, || self.cluster.get(&path)).await?;
+        let found = RetryPolicy::default().run(self.task, || self.cluster.get(&path)).await?;
         Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 

@@ -9,7 +9,7 @@ use plimsoll_store::Tuning;
 use super::password;
 use crate::storage_location;
 
-/// What makes a repository this one and no other.
+/// Identifies a repository.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RepositoryKey {
     /// The namespace whose volumes it holds.
@@ -75,7 +75,7 @@ pub async fn open(
     Ok(Repository { location: place, password })
 }
 
-/// Where the repository of a namespace lies in a location.
+/// The path of the repository of a namespace in a location.
 pub(super) async fn place(
     client: &Client,
     server_namespace: &str,

@@ -10,7 +10,7 @@ use plimsoll_api::velero::v1::{
     BackupRepository, BackupRepositorySpec, BackupStorageLocation, BackupStorageLocationSpec, RepositoryPhase,
     UploaderType,
 };
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_mover::{
     EnsureOutcome, Job, MoverCommand, MoverError, MoverKind, Outcome, Repository, StaleLockDetector, Work,
     restic_identifier, spawn,
@@ -35,22 +35,22 @@ const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(5);
 /// No job of the server takes longer, unless what the repository lies on hangs.
 const JOB_TIMEOUT: Duration = Duration::from_mins(15);
-/// How long a backup waits for a repository that may come back by itself.
+/// Timeout of the wait for a repository.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// What this leader knows about a repository.
+/// State of a repository in this leader.
 #[derive(Default)]
 pub(super) struct RepositoryState {
     looked: Option<LastCheck>,
     failures: u32,
     pub(super) locks: StaleLockDetector,
-    /// When its locks are looked at again.
+    /// Time of the next check of its locks.
     pub(super) locks_due: Option<Instant>,
     /// The last request that was answered: its answer is not read back in time for the next look.
     pub(super) answered: Option<String>,
 }
 
-/// When it is looked at again, and what it was looked at with.
+/// Time of the next check, and the input of the last one.
 struct LastCheck {
     next: Instant,
     seen: CheckInputs,
@@ -71,7 +71,7 @@ impl RepositoryState {
         self.looked.as_ref().is_some_and(|look| look.seen.location.as_ref() == location)
     }
 
-    fn remember(&mut self, look: LastCheck) {
+    fn record_check(&mut self, look: LastCheck) {
         if !self.has_checked(look.seen.location.as_ref()) {
             // They were found in another place.
             (self.locks, self.locks_due) = (StaleLockDetector::default(), None);
@@ -80,7 +80,7 @@ impl RepositoryState {
     }
 }
 
-/// How soon a repository is due; nothing is now.
+/// Time until the next check of a repository; `None` means now.
 fn due(known: &RepositoryState, seen: &CheckInputs, now: Instant) -> Option<Duration> {
     let look = known.looked.as_ref()?;
     Some(look.next.saturating_duration_since(now)).filter(|left| look.seen == *seen && !left.is_zero())
@@ -91,7 +91,7 @@ pub(super) fn location_identity(location: BackupStorageLocation) -> BackupStorag
     BackupStorageLocationSpec { default: None, backup_sync_period: None, validation_frequency: None, ..location.spec }
 }
 
-/// How long to leave a repository alone after this.
+/// Time until the next check after this result.
 fn pause(result: &Result<EnsureOutcome, Error>, failures: u32) -> Duration {
     match result {
         Ok(_) => READY_CHECK_INTERVAL,
@@ -102,7 +102,7 @@ fn pause(result: &Result<EnsureOutcome, Error>, failures: u32) -> Duration {
     }
 }
 
-/// Looks at a repository if it is time to. Returns when it is time again.
+/// Checks a repository if it is due. Returns the time until the next check.
 pub(super) async fn check_if_due(
     repository: &BackupRepository,
     known: &mut RepositoryState,
@@ -112,7 +112,7 @@ pub(super) async fn check_if_due(
     let password = password_version(repositories).await;
     let seen = CheckInputs { password, spec: repository.spec.clone(), location };
     if let Some(left) = due(known, &seen, Instant::now()) {
-        // One that does not open tells nothing about its locks.
+        // The locks of a repository that does not open are unknown.
         let locks =
             if known.failures == 0 { locks::check_if_due(repository, known, repositories).await? } else { left };
         return Ok(left.min(locks));
@@ -128,7 +128,7 @@ pub(super) async fn check_if_due(
     Ok(pause_left(known).min(locks))
 }
 
-/// How long until it is time again.
+/// Time until the next check.
 fn pause_left(known: &RepositoryState) -> Duration {
     known.looked.as_ref().map_or(MIN_RETRY_INTERVAL, |look| look.next.saturating_duration_since(Instant::now()))
 }
@@ -138,7 +138,7 @@ async fn password_version(repositories: &Repositories) -> Option<String> {
     read.ok().flatten().map(|password| password.version)
 }
 
-/// Remembers and writes down how a look at this location ended.
+/// Records the result of a check in memory and in the status.
 async fn save_result(
     repository: &BackupRepository,
     known: &mut RepositoryState,
@@ -151,7 +151,7 @@ async fn save_result(
     let password = password_version(repositories).await;
     let written = write(repository, repositories, result, next).await?;
     let seen = CheckInputs { password, spec: written.spec.clone(), location };
-    known.remember(LastCheck { next: Instant::now() + next, seen });
+    known.record_check(LastCheck { next: Instant::now() + next, seen });
     Ok(written)
 }
 
@@ -181,7 +181,7 @@ async fn check(
     }
 }
 
-/// Says that a repository was made where there should have been one.
+/// Reports that a missing repository was created again.
 fn with_loss_warning(mut ensured: EnsureOutcome, repository: &BackupRepository) -> EnsureOutcome {
     let phase = repository.status.as_ref().and_then(|status| status.phase.as_ref());
     if ensured.created && phase == Some(&RepositoryPhase::Ready) {
@@ -212,7 +212,7 @@ async fn read_location(repositories: &Repositories, name: &str) -> Result<Option
     found.map_err(|e| Error::api(format!("read location {name}"), e))
 }
 
-/// One job of a repository, in a process of its own.
+/// Runs one job of a repository in a separate process.
 pub(super) async fn run(
     key: &RepositoryKey,
     repository: Repository,
@@ -228,7 +228,7 @@ pub(super) async fn run(
     })
 }
 
-/// What the custom resource says afterwards.
+/// The status of the custom resource afterwards.
 fn status_of(result: &Result<EnsureOutcome, Error>, next: Duration) -> Value {
     match result {
         Ok(ensured) => {
@@ -318,19 +318,19 @@ async fn record_event(
 ///
 /// A repository that is `Ready` is taken at its word if this leader has seen it where its location is now.
 pub async fn require(repositories: &Repositories, key: &RepositoryKey, task: &Task) -> Result<BackupRepository, Error> {
-    let patience = Patience::new(WAIT_TIMEOUT);
-    let repository = patience.run(task, || find_or_create(repositories, key)).await?;
+    let retry = RetryPolicy::with_timeout(WAIT_TIMEOUT);
+    let repository = retry.run(task, || find_or_create(repositories, key)).await?;
     let name = repository.name_any();
     let known = repositories.of(&name);
     // Held for one try only: others have questions about it, too.
     let open = || async {
         let mut known = lock_state(&known, &name, task).await;
-        let Opened { repository, location, result } = open_now(repositories, &name, &known, task).await?;
+        let Opened { repository, location, result } = try_open(repositories, &name, &known, task).await?;
         let Some(result) = result else { return Ok(repository) };
         let written = save_result(&repository, &mut known, repositories, location, &result).await?;
         result.map(|_| written)
     };
-    patience.run(task, open).await
+    retry.run(task, open).await
 }
 
 /// Waits until no other task works on a repository, and shows that.
@@ -346,12 +346,12 @@ async fn lock_state<'k>(known: &'k Mutex<RepositoryState>, name: &str, task: &Ta
 struct Opened {
     repository: BackupRepository,
     location: Option<BackupStorageLocationSpec>,
-    /// How opening it ended, if it was not known to be well.
+    /// The result of opening it, if it was not known to be ready.
     result: Option<Result<EnsureOutcome, Error>>,
 }
 
 /// Sees that a repository opens. What may pass by itself is an error.
-async fn open_now(
+async fn try_open(
     repositories: &Repositories,
     name: &str,
     known: &RepositoryState,
@@ -478,7 +478,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(due(&known, &seen, now), None, "it has not been checked");
         assert!(!known.has_checked(seen.location.as_ref()));
-        known.remember(LastCheck { next: now + READY_CHECK_INTERVAL, seen: seen.clone() });
+        known.record_check(LastCheck { next: now + READY_CHECK_INTERVAL, seen: seen.clone() });
         assert_eq!(due(&known, &seen, now), Some(READY_CHECK_INTERVAL));
         assert_eq!(due(&known, &seen, now + READY_CHECK_INTERVAL), None);
         let other = BackupRepositorySpec { volume_namespace: Some("shop".into()), ..seen.spec.clone() };
@@ -519,7 +519,7 @@ mod tests {
         let mut known = RepositoryState::default();
         for (location, kept) in [(here.clone(), false), (here, true), (None, false)] {
             known.locks_due = Some(Instant::now());
-            known.remember(LastCheck { next: Instant::now(), seen: seen(location) });
+            known.record_check(LastCheck { next: Instant::now(), seen: seen(location) });
             assert_eq!(known.locks_due.is_some(), kept);
         }
     }

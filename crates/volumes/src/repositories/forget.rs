@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_api::velero::v1::PodVolumeBackup;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_mover::{MoverError, Work};
 use plimsoll_progress::{Task, Total, Unit};
 
@@ -40,7 +40,7 @@ pub async fn forget(
     let mut errors = Vec::new();
     for (key, snapshots) in all {
         let names = snapshots.join(", ");
-        let done = Patience::default().run(task, || forget_in(repositories, &key, &snapshots, task)).await;
+        let done = RetryPolicy::default().run(task, || forget_in(repositories, &key, &snapshots, task)).await;
         match done {
             Ok(()) => meter.add(snapshots.len() as u64),
             Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),

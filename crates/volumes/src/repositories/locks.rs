@@ -1,4 +1,4 @@
-//! Who holds the locks of a repository.
+//! Holders of the locks of a repository.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) async fn check_if_due(
     Ok(next)
 }
 
-/// How many locks there are.
+/// The number of locks.
 async fn remove_stale_locks(
     repository: &BackupRepository,
     known: &mut RepositoryState,
@@ -127,8 +127,8 @@ fn boot(node: Node) -> Option<(String, String)> {
     (!boot.is_empty()).then_some((name, boot))
 }
 
-/// The same in words.
-pub(super) fn words(holder: LockHolderStatus) -> &'static str {
+/// The text of a holder status.
+pub(super) fn holder_text(holder: LockHolderStatus) -> &'static str {
     match holder {
         LockHolderStatus::Unknown => "unknown",
         LockHolderStatus::OursAlive => "ours, at work",

@@ -45,7 +45,7 @@ pub use self::required::RepositoryCache;
 
 use self::ensure::{RepositoryState, location_identity};
 
-/// How many repositories are looked at side by side: each look is a process.
+/// Repositories that are checked in parallel; each check is a process.
 const MAX_CONCURRENT_CHECKS: u16 = 2;
 
 /// The repositories of this leader. One check of a repository at a time.
@@ -68,7 +68,7 @@ impl Repositories {
     }
 }
 
-/// Where locations were when they were last heard of. Their status changes every minute, and that is nothing to look for.
+/// The settings of locations as last observed. Changes of their status, one a minute, are ignored.
 #[derive(Default)]
 struct LocationChanges(Mutex<HashMap<String, BackupStorageLocationSpec>>);
 

@@ -20,8 +20,8 @@ use super::ensure::run;
 pub const PASSWORD_SECRET: &str = "velero-repo-credentials";
 /// The key in it.
 pub const PASSWORD_KEY: &str = "repository-password";
-/// How long a password is that we make up.
-const LENGTH: usize = 40;
+/// Length of generated passwords.
+const PASSWORD_LENGTH: usize = 40;
 
 /// The password, and which version of the Secret it is from.
 pub(super) struct Password {
@@ -47,7 +47,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Pass
     }
 }
 
-/// What to say where a Secret is needed and there is none.
+/// The message if a required Secret is missing.
 pub(super) fn missing(namespace: &str) -> Error {
     Error::Volumes {
         reason: "RepositoryPasswordMissing",
@@ -69,7 +69,7 @@ pub(super) async fn ensure(repositories: &Repositories, task: &Task) -> Result<P
             break;
         }
     }
-    let made_up = || rand::rng().sample_iter(Alphanumeric).take(LENGTH).collect();
+    let made_up = || rand::rng().sample_iter(Alphanumeric).take(PASSWORD_LENGTH).collect();
     create(repositories, &known.unwrap_or_else(made_up)).await?;
     read(&repositories.leader.client, namespace).await?.ok_or_else(|| missing(namespace))
 }

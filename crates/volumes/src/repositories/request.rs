@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::BackupRepository;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_mover::{LockInfo, Outcome, References, Repository, SnapshotInfo, Work, orphaned_snapshots};
 use plimsoll_progress::{Clock, Operation, Task};
 use plimsoll_store::Tuning;
@@ -28,10 +28,10 @@ pub const REQUEST: &str = "plimsoll.dev/repository-request";
 /// Annotation: what it answered.
 pub const ANSWER: &str = "plimsoll.dev/repository-answer";
 /// Longer lists are cut: an object has room for a quarter of a mebibyte of annotations.
-const MOST: usize = 200;
-/// Nothing younger is deleted: its backup may not have been written down yet.
-const YOUNGEST: SignedDuration = SignedDuration::from_hours(1);
-/// How long an API server or a store may keep the leader from an answer.
+const MAX_LISTED: usize = 200;
+/// Younger snapshots are not deleted: their backup may not be committed yet.
+const MIN_ORPHAN_AGE: SignedDuration = SignedDuration::from_hours(1);
+/// Timeout of retries while a request is handled.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A question to the leader.
@@ -40,15 +40,15 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Request {
     /// Tells the answer to this question from others.
     pub id: String,
-    /// What is asked.
+    /// The kind of the request.
     pub asked: RequestKind,
 }
 
-/// What can be asked.
+/// Kinds of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RequestKind {
-    /// What is in it, and who holds it.
+    /// Report snapshots and locks.
     Describe,
     /// Snapshots that no known backup refers to.
     #[serde(rename_all = "camelCase")]
@@ -81,7 +81,7 @@ pub struct Answer {
     pub snapshots: u64,
     /// Those that no known backup refers to, the first of them.
     pub orphans: Vec<SnapshotReport>,
-    /// How many they are.
+    /// The number of orphans.
     pub orphan_count: u64,
     /// Whether they are gone now.
     pub deleted: bool,
@@ -97,9 +97,9 @@ pub struct SnapshotReport {
     pub id: String,
     /// When it was made: the end of that, where it is known.
     pub time: Timestamp,
-    /// What it is a snapshot of.
+    /// The source of the snapshot.
     pub source: String,
-    /// How large it is, if that is known.
+    /// Size, if known.
     pub bytes: Option<u64>,
 }
 
@@ -117,7 +117,7 @@ pub struct LockReport {
     pub pid: u32,
     /// Whether it excludes all other processes.
     pub exclusive: bool,
-    /// What is known about its holder.
+    /// The status of its holder.
     pub holder: String,
     /// Whether it was removed.
     pub removed: bool,
@@ -188,20 +188,20 @@ impl<'a> Opened<'a> {
         Ok(Self { key, repository: opened, repositories, task })
     }
 
-    async fn ask(&self, work: Work) -> Result<Outcome, Error> {
+    async fn run_mover(&self, work: Work) -> Result<Outcome, Error> {
         let answer = run(&self.key, self.repository.clone(), work, &self.task).await;
         answer.map_err(|error| from_mover_error(&error))
     }
 
     async fn snapshots(&self) -> Result<Vec<SnapshotInfo>, Error> {
-        match self.ask(Work::Snapshots).await? {
+        match self.run_mover(Work::Snapshots).await? {
             Outcome::Snapshots(snapshots) => Ok(snapshots),
             _ => Ok(Vec::new()),
         }
     }
 
     async fn locks(&self) -> Result<Vec<LockInfo>, Error> {
-        match self.ask(Work::Locks).await? {
+        match self.run_mover(Work::Locks).await? {
             Outcome::Locks(locks) => Ok(locks),
             _ => Ok(Vec::new()),
         }
@@ -225,8 +225,8 @@ async fn find_answer(
     }
     let store = || repositories.storage.open_with(&location, Tuning::default());
     // An API server or a store that is busy for a moment is no answer.
-    let (root, patience) = (operation.root(), Patience::new(RETRY_TIMEOUT));
-    let references = patience.run(&root, || async { references::find(repositories, &store().await?).await });
+    let (root, retry) = (operation.root(), RetryPolicy::with_timeout(RETRY_TIMEOUT));
+    let references = retry.run(&root, || async { references::find(repositories, &store().await?).await });
     match &request.asked {
         RequestKind::Describe => {
             let mut answer = find_orphans(&opened, references, SignedDuration::ZERO, false).await?;
@@ -235,7 +235,7 @@ async fn find_answer(
         }
         RequestKind::Orphans { older_than, delete } => {
             let age = SignedDuration::from_secs((*older_than).max(0));
-            if *delete && age < YOUNGEST {
+            if *delete && age < MIN_ORPHAN_AGE {
                 return Err(Error::Selection("snapshots younger than one hour are never deleted".into()));
             }
             find_orphans(&opened, references, age, *delete).await
@@ -265,13 +265,13 @@ async fn find_orphans(
             ids.join(", ")
         );
         kill::point("repository.orphans.before");
-        opened.ask(Work::Forget { snapshots: ids }).await?;
+        opened.run_mover(Work::Forget { snapshots: ids }).await?;
         kill::point("repository.orphans.after");
     }
     Ok(Answer {
         snapshots: snapshots.len() as u64,
         orphan_count: found.len() as u64,
-        orphans: found.iter().take(MOST).map(|snapshot| SnapshotReport::from(*snapshot)).collect(),
+        orphans: found.iter().take(MAX_LISTED).map(|snapshot| SnapshotReport::from(*snapshot)).collect(),
         deleted: delete,
         ..Answer::default()
     })
@@ -288,7 +288,7 @@ pub(super) async fn report_locks(
     let removable = known.locks.observe(&found, Timestamp::now(), |lock| holders.of(lock));
     if remove && !removable.is_empty() {
         opened.repositories.leader.fence.check()?;
-        opened.ask(Work::Unlock { locks: removable.clone() }).await?;
+        opened.run_mover(Work::Unlock { locks: removable.clone() }).await?;
     }
     let report = |lock: &LockInfo| LockReport {
         id: lock.id.clone(),
@@ -296,10 +296,10 @@ pub(super) async fn report_locks(
         hostname: lock.machine().to_owned(),
         pid: lock.pid,
         exclusive: lock.exclusive,
-        holder: locks::words(holders.of(lock)).into(),
+        holder: locks::holder_text(holders.of(lock)).into(),
         removed: remove && removable.contains(&lock.id),
     };
-    Ok(found.iter().take(MOST).map(report).collect())
+    Ok(found.iter().take(MAX_LISTED).map(report).collect())
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use tokio::sync::OnceCell;
 
 use super::{Repositories, RepositoryKey, require};
 
-/// What was found, or the reason and the words of why it was not.
+/// The repository, or the reason and message of the failure.
 type Answer = Result<BackupRepository, (&'static str, String)>;
 
-/// The repositories that one backup or restore needs, each looked for once.
+/// The repositories of one backup or restore, each ensured once.
 #[derive(Default)]
 pub struct RepositoryCache(Mutex<HashMap<RepositoryKey, Arc<OnceCell<Answer>>>>);
 

@@ -1,4 +1,4 @@
-//! Snapshots as a part of a backup: chosen, asked for, written down.
+//! Snapshots of a backup with volume snapshotters.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,10 +12,10 @@ use plimsoll_archive::volume_info::{
 };
 use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::cluster::{ItemMeta, collection_path};
-use plimsoll_engine::operations::Operations;
-use plimsoll_engine::ports::{Effect, Journal, VolumeResults, Volumes};
-use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::ItemOperations;
+use plimsoll_engine::ports::{Effect, Journal, VolumeBackupResults, VolumeBackupper};
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::JournalEntry;
 use plimsoll_plugin::{Error as PluginError, LogSink, SnapshotProgressQuery, VolumeSnapshotterClient};
 use plimsoll_progress::Task;
@@ -38,9 +38,9 @@ const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 /// About how long they take: the weight of the stage once there are any.
 const EXPECTED_DURATION: Duration = Duration::from_mins(1);
 
-/// What a backup wants of snapshots.
+/// Parameters of the snapshots of a backup.
 pub struct SnapshotBackupParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<SnapshotServices>,
     /// The Backup.
     pub job: VolumeJob,
@@ -55,20 +55,20 @@ pub struct SnapshotBackupParameters {
     /// The snapshot locations it uses.
     pub locations: ChosenLocations,
     /// The Backup's filters.
-    pub selecting: Arc<Selecting>,
-    /// Where effects are written down.
+    pub item_filter: Arc<ItemFilter>,
+    /// The journal.
     pub journal: Arc<dyn Journal>,
-    /// What earlier attempts wrote down.
+    /// Journal entries of earlier attempts.
     pub known: Vec<JournalEntry>,
     /// Its item operations.
-    pub operations: Arc<Operations>,
-    /// Where the plugins' log lines go.
+    pub operations: Arc<ItemOperations>,
+    /// Sink for the log lines of plugins.
     pub logs: Arc<dyn LogSink>,
-    /// How long one may take.
+    /// Timeout of one operation.
     pub limit: Duration,
 }
 
-/// Takes them.
+/// Takes snapshots with volume snapshotters.
 pub struct SnapshotBackup {
     parameters: SnapshotBackupParameters,
     opened_locations: SnapshotLocations,
@@ -81,7 +81,7 @@ pub struct SnapshotBackup {
 struct State {
     /// PersistentVolumes of the backup.
     volumes: Vec<Value>,
-    /// Those that were dealt with.
+    /// Processed volumes.
     met: HashSet<String>,
     /// Locations that were complained about.
     refused: HashSet<String>,
@@ -100,7 +100,7 @@ struct Taken {
     moving: Arc<PendingSnapshot>,
 }
 
-/// What is to be done about a volume.
+/// The decision about a volume.
 #[derive(Debug, PartialEq, Eq)]
 enum SnapshotChoice {
     /// A snapshot; whether it was asked for explicitly.
@@ -161,7 +161,7 @@ impl SnapshotBackup {
         self.state().warnings.push((namespace.to_owned(), line));
     }
 
-    /// Whether no snapshot can be taken: then nothing is looked at.
+    /// Whether no snapshot can be taken.
     fn is_idle(&self) -> bool {
         let by_policy = self.parameters.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies);
         self.parameters.locations.0.is_empty() && self.parameters.wanted != Some(true) && !by_policy
@@ -170,18 +170,18 @@ impl SnapshotBackup {
     async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", collection_path("v1", plural, namespace));
         let get = || self.parameters.services.leader.cluster.get(&path);
-        let found = Patience::default().run(&self.parameters.job.task, get).await?;
+        let found = RetryPolicy::default().run(&self.parameters.job.task, get).await?;
         Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// Takes snapshots of the volumes of a pod that stands still, but for those whose files are backed up.
-    async fn of_pod(&self, pod: &Value, brought: impl Fn(&str) -> bool) -> Result<(), Error> {
+    /// Takes snapshots of the volumes of a frozen pod, except those with file-system backup.
+    async fn back_up_pod(&self, pod: &Value, is_backed_up: impl Fn(&str) -> bool) -> Result<(), Error> {
         if self.is_idle() {
             return Ok(());
         }
         let namespace = text(pod, "/metadata/namespace");
         for name in claims_of(pod) {
-            if brought(&format!("{namespace}/{name}")) {
+            if is_backed_up(&format!("{namespace}/{name}")) {
                 continue;
             }
             let Some(claim) = self.read("persistentvolumeclaims", Some(namespace), &name).await? else { continue };
@@ -189,7 +189,7 @@ impl SnapshotBackup {
                 continue;
             };
             if self.is_in_backup(&claim, &volume) {
-                self.take(&volume, Some(&claim)).await?;
+                self.back_up_volume(&volume, Some(&claim)).await?;
             }
         }
         Ok(())
@@ -199,23 +199,23 @@ impl SnapshotBackup {
     fn is_in_backup(&self, claim: &Value, volume: &Value) -> bool {
         let adds = |resource: &str, object: &Value| {
             let meta: Result<ItemMeta, _> = ItemMeta::of(object.to_string().as_bytes());
-            meta.is_ok_and(|meta| self.parameters.selecting.adds(resource, &meta))
+            meta.is_ok_and(|meta| self.parameters.item_filter.includes_additional_item(resource, &meta))
         };
         adds("persistentvolumeclaims", claim) && adds("persistentvolumes", volume)
     }
 
     /// Takes snapshots of all volumes of the backup that are not handled otherwise.
-    async fn of_the_rest(&self, brought: impl Fn(&str) -> bool) -> Result<(), Error> {
+    async fn back_up_remaining(&self, is_backed_up: impl Fn(&str) -> bool) -> Result<(), Error> {
         let volumes = std::mem::take(&mut self.state().volumes);
         if !self.is_idle() {
             let left = volumes.into_iter().filter(|volume| {
                 let claim = ["/spec/claimRef/namespace", "/spec/claimRef/name"].map(|place| text(volume, place));
-                !brought(&claim.join("/"))
+                !is_backed_up(&claim.join("/"))
             });
             let takes: Vec<_> = left.map(|volume| async move { self.take_claimed(&volume).await }).collect();
             stream::iter(takes).buffer_unordered(MAX_CONCURRENT_SNAPSHOTS).try_collect::<()>().await?;
         }
-        self.deal_with_orphans().await
+        self.delete_orphans().await
     }
 
     async fn take_claimed(&self, volume: &Value) -> Result<(), Error> {
@@ -224,11 +224,11 @@ impl SnapshotBackup {
             "" => None,
             name => self.read("persistentvolumeclaims", Some(namespace), name).await?,
         };
-        self.take(volume, claim.as_ref()).await
+        self.back_up_volume(volume, claim.as_ref()).await
     }
 
-    /// Takes a snapshot of one volume, if that is wished for and a plugin knows it.
-    async fn take(&self, volume: &Value, claim: Option<&Value>) -> Result<(), Error> {
+    /// Takes a snapshot of one volume, if it is requested and a volume snapshotter supports it.
+    async fn back_up_volume(&self, volume: &Value, claim: Option<&Value>) -> Result<(), Error> {
         let name = text(volume, "/metadata/name").to_owned();
         if !self.state().met.insert(name.clone()) {
             return Ok(());
@@ -247,7 +247,7 @@ impl SnapshotBackup {
         };
         let Some(known) = self.find_plugin(volume, asked).await? else {
             if asked {
-                let line = format!("volume {name} has no snapshot: no plugin of a VolumeSnapshotLocation knows it");
+                let line = format!("no snapshot of volume {name}: no plugin of a VolumeSnapshotLocation supports it");
                 self.warn(&claim_info.namespace, line);
             }
             return Ok(());
@@ -348,7 +348,7 @@ impl SnapshotBackup {
         let (effect, answer) = if let Some(asked) = earlier {
             (asked.effect, Ok(asked.name.unwrap_or_default()))
         } else {
-            let answer = self.ask(&effect, &mut live, &claim_info.namespace).await?;
+            let answer = self.create_snapshot(&effect, &mut live, &claim_info.namespace).await?;
             (effect, answer)
         };
         self.record(effect, answer, live, claim_info, started).await
@@ -368,8 +368,8 @@ impl SnapshotBackup {
         }
     }
 
-    /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
-    async fn ask(
+    /// Calls the plugin. The call is never repeated: its result is in the journal before anything relies on it.
+    async fn create_snapshot(
         &self,
         effect: &Effect,
         live: &mut PluginOperation,
@@ -378,7 +378,7 @@ impl SnapshotBackup {
         let Effect::Snapshot { volume, handle, zone, .. } = effect else { return Ok(Err(String::new())) };
         let parameters = &self.parameters;
         parameters.services.leader.fence.check()?;
-        let intent = parameters.journal.intend(effect.clone()).await?;
+        let intent = parameters.journal.record_intent(effect.clone()).await?;
         kill::point("snapshot.create.before");
         let (snapshotter, tags) = (Arc::clone(&live.snapshotter), self.tags(volume));
         let answer = tokio::select! {
@@ -392,7 +392,7 @@ impl SnapshotBackup {
             said => said,
         };
         let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
-        parameters.journal.settle(intent, result).await?;
+        parameters.journal.record_result(intent, result).await?;
         kill::point("snapshot.recorded.after");
         Ok(answer.map_err(|error| error.to_string()))
     }
@@ -413,12 +413,12 @@ impl SnapshotBackup {
                 let name = &snapshot.spec.persistent_volume_name;
                 self.error(&claim_info.namespace, format!("snapshot of volume {name}: {why}"));
                 live.end(&Err(why)).await?;
-                self.keep(snapshot, claim_info, started, live);
+                self.add_taken(snapshot, claim_info, started, live);
                 return Ok(());
             }
         };
         live.named(&id).await?;
-        let moves = match live.look().await {
+        let moves = match live.poll().await {
             PluginState::InProgress(_) | PluginState::Silent(_) => true,
             PluginState::Unknown => false,
             PluginState::Ended(how) => {
@@ -435,14 +435,19 @@ impl SnapshotBackup {
             live.end(&Ok(())).await?;
         }
         let (plugin, name) = (live.snapshotter.name().to_owned(), snapshot.spec.persistent_volume_name.clone());
-        let moving = self.keep(snapshot, claim_info, started, live);
+        let moving = self.add_taken(snapshot, claim_info, started, live);
         if moves {
-            self.parameters.operations.take_along(&plugin, ItemId::new("persistentvolumes", None, &name), &id, moving);
+            self.parameters.operations.track_existing(
+                &plugin,
+                ItemId::new("persistentvolumes", None, &name),
+                &id,
+                moving,
+            );
         }
         Ok(())
     }
 
-    fn keep(
+    fn add_taken(
         &self,
         snapshot: VolumeSnapshot,
         claim_info: &ClaimInfo,
@@ -462,9 +467,9 @@ impl SnapshotBackup {
         let mut found = known;
         let open = self.earlier().take_open(volume);
         for asked in open {
-            match self.look_for(volume).await?.filter(|_| found.is_none()) {
+            match self.find_snapshot(volume).await?.filter(|_| found.is_none()) {
                 Some(id) => {
-                    self.parameters.journal.settle(asked.intent, named(&id)).await?;
+                    self.parameters.journal.record_result(asked.intent, named(&id)).await?;
                     found = Some(EarlierRequest { name: Some(id), ..asked });
                 }
                 None => self.name_orphan(&asked, volume, namespace).await?,
@@ -481,7 +486,7 @@ impl SnapshotBackup {
         volume: &str,
         namespace: &str,
     ) -> Result<Result<String, PluginError>, Error> {
-        Ok(if let Some(id) = self.look_for(volume).await? {
+        Ok(if let Some(id) = self.find_snapshot(volume).await? {
             self.warn(
                 namespace,
                 format!("snapshot {id} of volume {volume} is there, by the plugin's own record: {error}"),
@@ -501,9 +506,9 @@ impl SnapshotBackup {
         )
     }
 
-    async fn look_for(&self, volume: &str) -> Result<Option<String>, Error> {
+    async fn find_snapshot(&self, volume: &str) -> Result<Option<String>, Error> {
         let records = self.records();
-        let all = Patience::default().run(&self.parameters.job.task, || records.list()).await?;
+        let all = RetryPolicy::default().run(&self.parameters.job.task, || records.list()).await?;
         let meant = |record: &&Value| {
             let made = text(record, "/metadata/creationTimestamp").parse::<Timestamp>();
             !is_kept(record)
@@ -517,11 +522,11 @@ impl SnapshotBackup {
 
     async fn name_orphan(&self, asked: &EarlierRequest, volume: &str, namespace: &str) -> Result<(), Error> {
         self.warn(namespace, self.possible_orphan("a server that died had", volume));
-        self.parameters.journal.settle(asked.intent, "possible orphan".to_owned()).await
+        self.parameters.journal.record_result(asked.intent, "possible orphan".to_owned()).await
     }
 
-    /// What a server that died has taken of volumes that are no longer a part of the backup.
-    async fn deal_with_orphans(&self) -> Result<(), Error> {
+    /// Deletes snapshots of an earlier attempt whose volumes are no longer part of the backup.
+    async fn delete_orphans(&self) -> Result<(), Error> {
         let (named, open) = self.earlier().rest();
         for asked in named {
             let Effect::Snapshot { location, volume, .. } = &asked.effect else { continue };
@@ -535,7 +540,7 @@ impl SnapshotBackup {
                     format!("snapshot {id} of volume {volume} belongs to no backup and cannot be deleted: {why}");
                 self.warn("", line);
             }
-            self.parameters.journal.settle(asked.intent, "not needed".to_owned()).await?;
+            self.parameters.journal.record_result(asked.intent, "not needed".to_owned()).await?;
         }
         for asked in open {
             let Effect::Snapshot { volume, .. } = &asked.effect else { continue };
@@ -544,8 +549,8 @@ impl SnapshotBackup {
         Ok(())
     }
 
-    /// What came of all of them, so far.
-    async fn results(&self, into: &mut VolumeResults) -> Result<(), Error> {
+    /// The results so far.
+    async fn results(&self, into: &mut VolumeBackupResults) -> Result<(), Error> {
         let taken = self.state().taken.clone();
         for one in &taken {
             into.volume_plugin_backups.extend(one.moving.live.lock().await.current().await?);
@@ -559,9 +564,9 @@ impl SnapshotBackup {
         Ok(())
     }
 
-    /// What came of them once none moves any longer; nothing if none did.
-    pub async fn settled(&self, before: &VolumeResults) -> Result<VolumeResults, Error> {
-        let mut after = VolumeResults { infos: before.infos.clone(), ..VolumeResults::default() };
+    /// The results after all operations have ended.
+    pub async fn final_results(&self, before: &VolumeBackupResults) -> Result<VolumeBackupResults, Error> {
+        let mut after = VolumeBackupResults { infos: before.infos.clone(), ..VolumeBackupResults::default() };
         let taken = self.state().taken.clone();
         for mut one in taken {
             let mut live = one.moving.live.lock().await;
@@ -635,7 +640,7 @@ fn info(taken: &Taken) -> BackupVolumeInfo {
 }
 
 /// Files of pods' volumes, and snapshots of the others.
-pub struct BackupVolumes {
+pub struct CombinedVolumeBackup {
     /// Files of pods' volumes.
     pub pods: FsBackup,
     /// The snapshots of the backup.
@@ -644,45 +649,45 @@ pub struct BackupVolumes {
     pub csi: Option<Arc<CsiBackup>>,
 }
 
-impl BackupVolumes {
-    /// Whether a claim's data is taken care of otherwise.
-    fn brings(&self, claim: &str) -> bool {
-        self.pods.brings(claim) || self.csi.as_ref().is_some_and(|csi| csi.has(claim))
+impl CombinedVolumeBackup {
+    /// Whether the data of a claim is backed up by another method.
+    fn is_backed_up(&self, claim: &str) -> bool {
+        self.pods.includes_claim(claim) || self.csi.as_ref().is_some_and(|csi| csi.has(claim))
     }
 }
 
-impl Volumes for BackupVolumes {
-    fn wants(&self, pod: &Value) -> bool {
-        self.pods.wants(pod)
+impl VolumeBackupper for CombinedVolumeBackup {
+    fn has_volumes(&self, pod: &Value) -> bool {
+        self.pods.has_volumes(pod)
     }
 
-    fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
+    fn back_up<'a>(&'a self, pod: &'a Value, frozen: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.pods.back_up(pod, still, task).await?;
-            if still {
-                // While it stands still, and not later.
+            self.pods.back_up(pod, frozen, task).await?;
+            if frozen {
+                // Before the post-hooks run.
                 if let Some(csi) = &self.csi {
-                    csi.of_pod(pod, |claim| self.pods.brings(claim)).await?;
+                    csi.back_up_pod(pod, |claim| self.pods.includes_claim(claim)).await?;
                 }
-                self.snapshots.of_pod(pod, |claim| self.brings(claim)).await?;
+                self.snapshots.back_up_pod(pod, |claim| self.is_backed_up(claim)).await?;
             }
             Ok(())
         })
     }
 
-    fn pods_are_read(&self) {
+    fn all_pods_read(&self) {
         if let Some(csi) = &self.csi {
-            csi.pods_are_read();
+            csi.all_pods_read();
         }
     }
 
-    fn persistent(&self, volume: &Value) {
+    fn add_persistent_volume(&self, volume: &Value) {
         self.snapshots.state().volumes.push(volume.clone());
     }
 
-    fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>> {
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeBackupResults, Error>> {
         Box::pin(async {
-            self.snapshots.of_the_rest(|claim| self.brings(claim)).await?;
+            self.snapshots.back_up_remaining(|claim| self.is_backed_up(claim)).await?;
             let mut results = self.pods.finish().await?;
             results.infos.extend(self.csi.as_ref().map(|csi| csi.results()).unwrap_or_default());
             self.snapshots.results(&mut results).await?;

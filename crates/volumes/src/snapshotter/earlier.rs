@@ -1,4 +1,4 @@
-//! What a server that died had asked plugins for.
+//! Requests of earlier attempts to plugins.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use plimsoll_engine::ports::{Effect, IntentId};
 use plimsoll_operations::JournalEntry;
 
 /// The result of an effect that gave something a name.
-const NAMED: &str = "named ";
+const NAMED_PREFIX: &str = "named ";
 
-/// What is settled once something has its name.
+/// The journal result of a request whose ID is known.
 pub(super) fn named(id: &str) -> String {
-    format!("{NAMED}{id}")
+    format!("{NAMED_PREFIX}{id}")
 }
 
-/// One thing that was asked for.
+/// A request of an earlier attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct EarlierRequest {
     pub intent: IntentId,
@@ -34,7 +34,7 @@ impl EarlierRequests {
         let mut earlier = Self::default();
         for known in known {
             let (Effect::Snapshot { volume, .. } | Effect::Volume { volume, .. }) = &known.effect else { continue };
-            let name = known.result.as_deref().map(|result| result.strip_prefix(NAMED).map(str::to_owned));
+            let name = known.result.as_deref().map(|result| result.strip_prefix(NAMED_PREFIX).map(str::to_owned));
             let asked = EarlierRequest { intent: known.id, effect: known.effect.clone(), name: name.clone().flatten() };
             match name {
                 Some(Some(_)) => {
@@ -48,17 +48,17 @@ impl EarlierRequests {
         earlier
     }
 
-    /// What has a name already: not to be asked for again.
+    /// The request whose ID is known; it is not repeated.
     pub fn take_named(&mut self, volume: &str) -> Option<EarlierRequest> {
         self.named.remove(volume)
     }
 
-    /// What may or may not be there.
+    /// The request without a result.
     pub fn take_open(&mut self, volume: &str) -> Vec<EarlierRequest> {
         self.open.remove(volume).unwrap_or_default()
     }
 
-    /// What was not asked for again.
+    /// The requests that were not repeated.
     pub fn rest(&mut self) -> (Vec<EarlierRequest>, Vec<EarlierRequest>) {
         (self.named.drain().map(|(_, asked)| asked).collect(), self.open.drain().flat_map(|(_, asked)| asked).collect())
     }

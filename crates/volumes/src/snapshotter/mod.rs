@@ -19,7 +19,7 @@ mod records;
 mod restore;
 mod zone;
 
-pub use backup::{BackupVolumes, SnapshotBackup, SnapshotBackupParameters};
+pub use backup::{CombinedVolumeBackup, SnapshotBackup, SnapshotBackupParameters};
 pub use delete::{delete_snapshots, discard};
 pub use locations::{ChosenLocations, choose};
 pub use restore::{SnapshotRestore, SnapshotRestoreParameters};
@@ -30,7 +30,7 @@ use plimsoll_operations::LeaderClient;
 
 use crate::storage_location::StorageLocations;
 
-/// What taking and restoring snapshots needs.
+/// Dependencies of taking and restoring snapshots.
 pub struct SnapshotServices {
     /// The connection of the leader.
     pub leader: LeaderClient,

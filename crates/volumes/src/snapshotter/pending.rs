@@ -1,8 +1,8 @@
-//! Work of a plugin that goes on after its call has returned.
+//! An operation of a plugin that continues after its call has returned.
 
 use futures::future::BoxFuture;
 use plimsoll_engine::Error;
-use plimsoll_engine::operations::{Background, Reading};
+use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationProgress};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -19,20 +19,20 @@ impl PendingSnapshot {
     }
 }
 
-impl Background for PendingSnapshot {
-    fn progress<'a>(&'a self, _: &'a str, _: &'a Value) -> BoxFuture<'a, Result<Reading, Error>> {
+impl ItemOperationClient for PendingSnapshot {
+    fn progress<'a>(&'a self, _: &'a str, _: &'a Value) -> BoxFuture<'a, Result<ItemOperationProgress, Error>> {
         Box::pin(async {
             let mut live = self.live.lock().await;
-            let ended = match live.look().await {
+            let ended = match live.poll().await {
                 PluginState::InProgress(reading) => {
-                    return Ok(Reading {
+                    return Ok(ItemOperationProgress {
                         done: reading.done,
                         total: reading.total,
                         units: reading.units,
                         description: reading.description,
                         started: reading.started,
                         updated: reading.updated,
-                        ..Reading::default()
+                        ..ItemOperationProgress::default()
                     });
                 }
                 PluginState::Silent(message) => return Err(Error::Plugin { reason: "PluginSilent", message }),
@@ -40,7 +40,11 @@ impl Background for PendingSnapshot {
                 PluginState::Ended(how) => how,
             };
             live.end(&ended).await?;
-            Ok(Reading { completed: true, error: ended.err().unwrap_or_default(), ..Reading::default() })
+            Ok(ItemOperationProgress {
+                completed: true,
+                error: ended.err().unwrap_or_default(),
+                ..ItemOperationProgress::default()
+            })
         })
     }
 

@@ -1,4 +1,4 @@
-//! One piece of a plugin's work while it goes on: what the plugin says, as a task and as a record.
+//! Synchronises a running operation of a plugin with a task and a record.
 //!
 //! ```text
 //!  begin ─▶ the call, looked at each second ─▶ named ─▶ looked at until it has ended ─▶ end
@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::labels;
-use plimsoll_engine::{Error, Patience};
+use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_operations::{projection, summary_patch};
 use plimsoll_plugin::{
     Error as PluginError, ObserverGuard, ProgressTracker, Reading, SnapshotProgressQuery, VolumeSnapshotterClient,
@@ -26,10 +26,10 @@ use tracing::debug;
 
 use super::records::{RecordKind, Records, has_ended, has_failed, is_kept, is_object_name, text};
 
-/// How often is looked.
+/// How often the operation is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a record is about.
+/// The subject of a record.
 #[derive(Clone, Debug)]
 pub struct RecordSubject {
     /// The Backup or Restore.
@@ -48,7 +48,7 @@ pub struct RecordSubject {
     pub snapshot: String,
 }
 
-/// What a look has shown.
+/// The result of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginState {
     /// Its progress is not known.
@@ -61,7 +61,7 @@ pub enum PluginState {
     Silent(String),
 }
 
-/// Whose record there is.
+/// The owner of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RecordOwner {
     None,
@@ -69,7 +69,7 @@ enum RecordOwner {
     Plugin(String),
 }
 
-/// One piece of work.
+/// An operation of a plugin.
 pub struct PluginOperation {
     records: Arc<Records>,
     pub record_subject: RecordSubject,
@@ -119,10 +119,10 @@ impl PluginOperation {
 
     /// There is a record before anything is asked for. One that a server left that died is taken up.
     pub async fn begin(&mut self) -> Result<(), Error> {
-        let all = Patience::default().run(&self.task, || self.records.list()).await?;
+        let all = RetryPolicy::default().run(&self.task, || self.records.list()).await?;
         if let Some(left) = all.iter().find(|record| self.is_left(record)) {
             self.record_owner = RecordOwner::Server(text(left, "/metadata/name").to_owned());
-            self.begun(left);
+            self.set_start(left);
             self.write(&json!({ "phase": "InProgress", "completionTimestamp": null })).await;
             return Ok(());
         }
@@ -130,9 +130,9 @@ impl PluginOperation {
             let name = self.new_name();
             let record = self.record(&name, &json!({ "phase": "InProgress", "startTimestamp": now() }));
             let create = || self.records.create(&record);
-            if let Some(made) = Patience::default().run(&self.task, create).await? {
+            if let Some(made) = RetryPolicy::default().run(&self.task, create).await? {
                 self.record_owner = RecordOwner::Server(name);
-                self.begun(&made);
+                self.set_start(&made);
                 return Ok(());
             }
         }
@@ -140,7 +140,7 @@ impl PluginOperation {
 
     /// Of records that say nothing about a restore only those can be meant that are no older than the call, by the clock that
     /// dates them.
-    fn begun(&mut self, own: &Value) {
+    fn set_start(&mut self, own: &Value) {
         if let (RecordKind::Restore, Ok(made)) =
             (self.records.record_kind, text(own, "/metadata/creationTimestamp").parse())
         {
@@ -195,18 +195,18 @@ impl PluginOperation {
         })
     }
 
-    /// Looks again and again, while the call goes on.
+    /// Polls while the call is running.
     pub async fn follow(&mut self) -> Infallible {
         let mut ticks = tokio::time::interval_at(Instant::now() + POLL_INTERVAL / 4, POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.look().await;
+            self.poll().await;
         }
     }
 
-    /// Looks once how far it is, and shows that.
-    pub async fn look(&mut self) -> PluginState {
+    /// Polls the progress once and shows it.
+    pub async fn poll(&mut self) -> PluginState {
         if let Some(theirs) = self.theirs().await {
             let seen = self.show_theirs(&theirs);
             if matches!(seen, PluginState::InProgress(_)) {
@@ -419,7 +419,7 @@ impl PluginOperation {
             return Ok(());
         }
         let read = || self.records.get(snapshot);
-        let named = Patience::default().run(&self.task, read).await?;
+        let named = RetryPolicy::default().run(&self.task, read).await?;
         let named = named.filter(|_| self.record_owner != RecordOwner::Server(snapshot.to_owned()));
         match (named, self.record_owner.clone()) {
             (Some(theirs), _) if !is_kept(&theirs) => self.give_way(&theirs).await,
@@ -431,15 +431,15 @@ impl PluginOperation {
     }
 
     async fn rename(&mut self, from: &str, to: &str) -> Result<(), Error> {
-        let before = Patience::default().run(&self.task, || self.records.get(from)).await?.unwrap_or_default();
+        let before = RetryPolicy::default().run(&self.task, || self.records.get(from)).await?.unwrap_or_default();
         let mut status = before.get("status").filter(|status| status.is_object()).cloned().unwrap_or_else(|| json!({}));
         status["snapshotID"] = json!(to);
         let record = self.record(to, &status);
-        if Patience::default().run(&self.task, || self.records.create(&record)).await?.is_none() {
+        if RetryPolicy::default().run(&self.task, || self.records.create(&record)).await?.is_none() {
             self.records.patch(to, &json!({ "metadata": record["metadata"], "status": status })).await?;
         }
         self.record_owner = RecordOwner::Server(to.to_owned());
-        Patience::default().run(&self.task, || self.records.remove(from)).await
+        RetryPolicy::default().run(&self.task, || self.records.remove(from)).await
     }
 
     /// It has ended. The server's clock fills in what a plugin leaves empty.
@@ -461,7 +461,7 @@ impl PluginOperation {
             Err(why) => self.task.fail(why),
         }
         let Some((name, patch)) = self.last(how, phase) else { return Ok(()) };
-        Patience::default().run(&self.task, || self.records.patch(&name, &patch)).await.map(drop)
+        RetryPolicy::default().run(&self.task, || self.records.patch(&name, &patch)).await.map(drop)
     }
 
     fn last(&self, how: &Result<(), String>, phase: &str) -> Option<(String, Value)> {
@@ -507,7 +507,7 @@ impl PluginOperation {
         match &self.record_owner {
             RecordOwner::None => Ok(None),
             RecordOwner::Server(name) | RecordOwner::Plugin(name) => {
-                Patience::default().run(&self.task, || self.records.get(name)).await
+                RetryPolicy::default().run(&self.task, || self.records.get(name)).await
             }
         }
     }

@@ -90,7 +90,7 @@ pub fn is_object_name(name: &str) -> bool {
 }
 
 impl Records {
-    /// Reads them, and goes on watching.
+    /// Lists the records and watches them.
     pub fn start(leader: &LeaderClient, record_kind: RecordKind) -> Self {
         let (api, seen) = (api(leader, record_kind), WatchedRecords::default());
         let driver = tokio::spawn(drive(api.clone(), Arc::clone(&seen)));
@@ -116,12 +116,12 @@ impl Records {
         Ok(found.map(|record| json!(record)))
     }
 
-    /// Makes one; nothing if one of this name is there.
+    /// Creates a record; `None` if it exists.
     pub async fn create(&self, record: &Value) -> Result<Option<Value>, Error> {
         self.leader.fence.check()?;
         let what = || format!("create {} {}", self.record_kind.kind(), text(record, "/metadata/name"));
         let typed: DynamicObject = serde_json::from_value(record.clone())
-            .map_err(|error| Error::Answer { what: what(), detail: error.to_string() })?;
+            .map_err(|error| Error::InvalidResponse { what: what(), detail: error.to_string() })?;
         match self.api.create(&PostParams::default(), &typed).await {
             Ok(made) => Ok(Some(json!(made))),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),

@@ -8,10 +8,10 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use plimsoll_archive::volume_info::{NativeSnapshotInfo, RestoreVolumeInfo, VolumeSnapshot};
 use plimsoll_engine::backup::actions::ItemId;
+use plimsoll_engine::item_operations::ItemOperations;
 use plimsoll_engine::log::Level;
-use plimsoll_engine::operations::Operations;
-use plimsoll_engine::ports::{Effect, Journal, SnapshotVolumes};
-use plimsoll_engine::{Error, Heard, kill};
+use plimsoll_engine::ports::{Effect, Journal, SnapshotRestorer};
+use plimsoll_engine::{Error, PluginLogSink, kill};
 use plimsoll_operations::JournalEntry;
 use plimsoll_plugin::{LogSink, SnapshotProgressQuery, VolumeInfo};
 use plimsoll_progress::Task;
@@ -28,9 +28,9 @@ use crate::volume_job::VolumeJob;
 /// About how long they take: the weight of the stage once there are any.
 const EXPECTED_DURATION: Duration = Duration::from_mins(1);
 
-/// What a restore wants of snapshots.
+/// Parameters of the restore of snapshots.
 pub struct SnapshotRestoreParameters {
-    /// What the work needs of the server.
+    /// Services of the server.
     pub services: Arc<SnapshotServices>,
     /// The Restore.
     pub job: VolumeJob,
@@ -40,21 +40,21 @@ pub struct SnapshotRestoreParameters {
     pub backup: String,
     /// The snapshots of the backup.
     pub snapshots: Vec<VolumeSnapshot>,
-    /// Where effects are written down.
+    /// The journal.
     pub journal: Arc<dyn Journal>,
-    /// What earlier attempts wrote down.
+    /// Journal entries of earlier attempts.
     pub known: Vec<JournalEntry>,
     /// Its item operations.
-    pub operations: Arc<Operations>,
-    /// Where its log lines and problems go.
-    pub heard: Arc<Heard>,
-    /// Where the plugins' log lines go.
+    pub operations: Arc<ItemOperations>,
+    /// Log of the operation.
+    pub plugin_log: Arc<PluginLogSink>,
+    /// Sink for the log lines of plugins.
     pub logs: Arc<dyn LogSink>,
-    /// How long one may take.
+    /// Timeout of one operation.
     pub limit: Duration,
 }
 
-/// Makes them.
+/// Creates volumes from snapshots.
 pub struct SnapshotRestore {
     parameters: SnapshotRestoreParameters,
     snapshots: HashMap<String, VolumeSnapshot>,
@@ -90,7 +90,7 @@ impl SnapshotRestore {
         Arc::clone(records)
     }
 
-    /// How each volume was made.
+    /// Method and result of each volume.
     pub fn infos(&self) -> Vec<RestoreVolumeInfo> {
         self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -100,7 +100,7 @@ impl SnapshotRestore {
         self.opened_locations.close().await;
     }
 
-    async fn make_one(&self, volume: &Value, called: &str) -> Result<Result<Value, String>, Error> {
+    async fn restore_volume(&self, volume: &Value, new_name: &str) -> Result<Result<Value, String>, Error> {
         let name = text(volume, "/metadata/name");
         let Some(snapshot) = self.snapshots.get(name) else {
             return Ok(Err("its snapshot failed, or is not in the backup's list".to_owned()));
@@ -112,16 +112,16 @@ impl SnapshotRestore {
         };
         self.parameters.job.task.start();
         self.parameters.job.task.expect_duration(EXPECTED_DURATION);
-        let task = self.parameters.job.task.planned(called);
+        let task = self.parameters.job.task.planned(new_name);
         task.start();
         let subject =
             SnapshotProgressQuery { snapshot: id.to_owned(), restoring: true, ..SnapshotProgressQuery::default() };
-        let record_subject = self.record_subject(called, snapshot);
+        let record_subject = self.record_subject(new_name, snapshot);
         let mut live = PluginOperation::new(self.records(), record_subject, Arc::clone(&snapshotter), subject, task);
         live.begin().await?;
         let answer = match self.made_earlier(name, id).await? {
             Some(made) => Ok(made),
-            None => self.ask(snapshot, &mut live).await?,
+            None => self.create_volume_from_snapshot(snapshot, &mut live).await?,
         };
         let made = match answer {
             Ok(made) => snapshotter.set_volume_id(volume, &made).await.map_err(|error| error.to_string()),
@@ -131,17 +131,17 @@ impl SnapshotRestore {
             live.end(&Err(why.clone())).await?;
         }
         let made = match made {
-            Ok(object) => self.look_after(live, called, id).await?.map(|()| object),
+            Ok(object) => self.track_operation(live, new_name, id).await?.map(|()| object),
             Err(why) => Err(why),
         };
         if made.is_ok() {
-            let info = info(snapshot, called, volume);
+            let info = info(snapshot, new_name, volume);
             self.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info);
         }
         Ok(made)
     }
 
-    fn record_subject(&self, called: &str, snapshot: &VolumeSnapshot) -> RecordSubject {
+    fn record_subject(&self, name: &str, snapshot: &VolumeSnapshot) -> RecordSubject {
         let parameters = &self.parameters;
         RecordSubject {
             parent: parameters.job.name.clone(),
@@ -149,7 +149,7 @@ impl SnapshotRestore {
             owner: parameters.job.owner.clone(),
             since: parameters.created,
             backup: parameters.backup.clone(),
-            volume: called.to_owned(),
+            volume: name.to_owned(),
             location: snapshot.spec.location.clone(),
             snapshot: snapshot.status.provider_snapshot_id.clone(),
         }
@@ -161,7 +161,7 @@ impl SnapshotRestore {
         let open = self.earlier().take_open(volume);
         for asked in open {
             self.name_orphan("a server that died had", volume, snapshot);
-            self.parameters.journal.settle(asked.intent, "possible orphan".to_owned()).await?;
+            self.parameters.journal.record_result(asked.intent, "possible orphan".to_owned()).await?;
         }
         Ok(known.and_then(|asked| asked.name))
     }
@@ -171,11 +171,11 @@ impl SnapshotRestore {
             "{requester} asked for a volume from snapshot {snapshot} of {volume}, and its name is not known: it may exist and \
              have no owner"
         );
-        self.parameters.heard.line(Level::Warning, line);
+        self.parameters.plugin_log.line(Level::Warning, line);
     }
 
     /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
-    async fn ask(
+    async fn create_volume_from_snapshot(
         &self,
         snapshot: &VolumeSnapshot,
         live: &mut PluginOperation,
@@ -187,7 +187,7 @@ impl SnapshotRestore {
             volume: spec.persistent_volume_name.clone(),
             snapshot: snapshot.status.provider_snapshot_id.clone(),
         };
-        let intent = parameters.journal.intend(effect).await?;
+        let intent = parameters.journal.record_intent(effect).await?;
         kill::point("snapshot.restore.before");
         let facts = VolumeInfo { volume_type: spec.volume_type.clone(), iops: spec.volume_iops };
         let snapshotter = Arc::clone(&live.snapshotter);
@@ -202,23 +202,28 @@ impl SnapshotRestore {
             self.name_orphan("a plugin that could not answer was", &spec.persistent_volume_name, id);
         }
         let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
-        parameters.journal.settle(intent, result).await?;
+        parameters.journal.record_result(intent, result).await?;
         kill::point("snapshot.restored.after");
         Ok(answer.map_err(|error| error.to_string()))
     }
 
     /// Sees whether the plugin still works on the volume; then it is waited for with the other operations.
-    async fn look_after(
+    async fn track_operation(
         &self,
         mut live: PluginOperation,
-        called: &str,
+        name: &str,
         snapshot: &str,
     ) -> Result<Result<(), String>, Error> {
-        match live.look().await {
+        match live.poll().await {
             PluginState::InProgress(_) | PluginState::Silent(_) => {
                 let plugin = live.snapshotter.name().to_owned();
-                let item = ItemId::new("persistentvolumes", None, called);
-                self.parameters.operations.take_along(&plugin, item, snapshot, Arc::new(PendingSnapshot::new(live)));
+                let item = ItemId::new("persistentvolumes", None, name);
+                self.parameters.operations.track_existing(
+                    &plugin,
+                    item,
+                    snapshot,
+                    Arc::new(PendingSnapshot::new(live)),
+                );
                 Ok(Ok(()))
             }
             PluginState::Unknown => live.end(&Ok(())).await.map(Ok),
@@ -227,12 +232,12 @@ impl SnapshotRestore {
     }
 }
 
-fn info(snapshot: &VolumeSnapshot, called: &str, volume: &Value) -> RestoreVolumeInfo {
+fn info(snapshot: &VolumeSnapshot, name: &str, volume: &Value) -> RestoreVolumeInfo {
     let (spec, status) = (&snapshot.spec, &snapshot.status);
     RestoreVolumeInfo {
         pvc_name: text(volume, "/spec/claimRef/name").to_owned(),
         pvc_namespace: text(volume, "/spec/claimRef/namespace").to_owned(),
-        pv_name: called.to_owned(),
+        pv_name: name.to_owned(),
         restore_method: "NativeSnapshot".into(),
         native_snapshot_info: Some(NativeSnapshotInfo {
             snapshot_handle: status.provider_snapshot_id.clone(),
@@ -245,16 +250,16 @@ fn info(snapshot: &VolumeSnapshot, called: &str, volume: &Value) -> RestoreVolum
     }
 }
 
-impl SnapshotVolumes for SnapshotRestore {
-    fn make<'a>(
+impl SnapshotRestorer for SnapshotRestore {
+    fn create_volume<'a>(
         &'a self,
         volume: &'a Value,
-        called: &'a str,
+        name: &'a str,
         task: &'a Task,
     ) -> BoxFuture<'a, Result<Result<Value, String>, Error>> {
         Box::pin(async move {
-            let _waiting = task.wait_in_queue(format!("waiting for the plugin that makes volume {called}"));
-            self.make_one(volume, called).await
+            let _waiting = task.wait_in_queue(format!("waiting for the volume snapshotter to create volume {name}"));
+            self.restore_volume(volume, name).await
         })
     }
 }

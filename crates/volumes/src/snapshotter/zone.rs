@@ -1,4 +1,4 @@
-//! Where a volume is: pure.
+//! The availability zone of a volume.
 
 use serde_json::Value;
 

@@ -101,11 +101,11 @@ impl Transfer for DataUpload {
         Ok(Work::Backup(work))
     }
 
-    fn begun(directory: &Path, node: &str) -> Value {
+    fn start_status(directory: &Path, node: &str) -> Value {
         json!({ "path": directory.display().to_string(), "node": node })
     }
 
-    fn awaited_by(&self) -> Result<Option<&str>, TransferError> {
+    fn waiting_restore(&self) -> Result<Option<&str>, TransferError> {
         Ok(None)
     }
 
@@ -178,11 +178,11 @@ impl Transfer for DataDownload {
         Ok(Work::Restore(restore))
     }
 
-    fn begun(_: &Path, node: &str) -> Value {
+    fn start_status(_: &Path, node: &str) -> Value {
         json!({ "node": node })
     }
 
-    fn awaited_by(&self) -> Result<Option<&str>, TransferError> {
+    fn waiting_restore(&self) -> Result<Option<&str>, TransferError> {
         Ok(None)
     }
 

@@ -52,13 +52,13 @@ pub enum TransferError {
         volume: String,
         /// `namespace/name`.
         pod: String,
-        /// What the system said.
+        /// The error of the system.
         cause: String,
     },
     /// It failed too often.
     #[error("failed after {attempts} attempts")]
     RetriesExhausted {
-        /// How often.
+        /// Number of attempts.
         attempts: u32,
     },
     /// The API server.

@@ -60,7 +60,7 @@ pub trait Transfer:
     fn location(&self) -> &str;
     /// The namespace whose repository it is.
     fn repository_namespace(&self) -> String;
-    /// What format the repository has.
+    /// The format of the repository.
     fn uploader(&self) -> UploaderType;
     /// Whether it is cancelled.
     fn is_cancelled(&self) -> bool;
@@ -70,7 +70,7 @@ pub trait Transfer:
     fn expected_bytes(&self) -> Option<u64> {
         None
     }
-    /// What it showed last.
+    /// The last progress.
     fn shown(&self) -> Option<TransferProgress>;
     /// Rate, time left, stalls.
     fn summary(&self) -> Option<ProgressSummary>;
@@ -86,10 +86,10 @@ pub trait Transfer:
     }
     /// The job for a mover.
     fn work(&self, path: &VolumePath) -> Result<Work, TransferError>;
-    /// Fields of the status that are known once it begins.
-    fn begun(directory: &Path, node: &str) -> Value;
-    /// For whom a pod waits: the uid of a Restore, which is the name of the file that ends the waiting.
-    fn awaited_by(&self) -> Result<Option<&str>, TransferError>;
+    /// Fields of the status when it starts.
+    fn start_status(directory: &Path, node: &str) -> Value;
+    /// The uid of the Restore that a pod waits for: the name of the file that ends the wait.
+    fn waiting_restore(&self) -> Result<Option<&str>, TransferError>;
     /// Fields of the last status.
     fn ended(outcome: &Outcome) -> Value;
 }
@@ -162,11 +162,11 @@ impl Transfer for PodVolumeBackup {
         Ok(Work::Backup(backup))
     }
 
-    fn begun(directory: &Path, _: &str) -> Value {
+    fn start_status(directory: &Path, _: &str) -> Value {
         json!({ "path": directory.display().to_string() })
     }
 
-    fn awaited_by(&self) -> Result<Option<&str>, TransferError> {
+    fn waiting_restore(&self) -> Result<Option<&str>, TransferError> {
         Ok(None)
     }
 
@@ -254,12 +254,12 @@ impl Transfer for PodVolumeRestore {
         Ok(Work::Restore(restore))
     }
 
-    fn begun(_: &Path, node: &str) -> Value {
-        // What it waited for has passed.
+    fn start_status(_: &Path, node: &str) -> Value {
+        // The wait is over.
         json!({ "node": node, "message": null })
     }
 
-    fn awaited_by(&self) -> Result<Option<&str>, TransferError> {
+    fn waiting_restore(&self) -> Result<Option<&str>, TransferError> {
         let owners = self.metadata.owner_references.as_deref().unwrap_or_default();
         let restore = owners.iter().find(|owner| owner.kind == "Restore");
         restore.map(|owner| Some(owner.uid.as_str())).ok_or_else(|| TransferError::Invalid("no Restore owns it".into()))
@@ -304,7 +304,7 @@ fn incomplete(problems: &plimsoll_mover::Problems, what: &str) -> Option<String>
     Some(format!("{INCOMPLETE}: {} files {what}, among them {}: {}", problems.count, first.path, first.cause))
 }
 
-/// What a transfer's owner should know beside how it ended.
+/// Warnings of a transfer for its owner.
 fn with_warnings(message: Option<String>, warnings: &[String]) -> Option<String> {
     let said: Vec<_> = message.into_iter().chain(warnings.iter().cloned()).collect();
     (!said.is_empty()).then(|| said.join("; "))

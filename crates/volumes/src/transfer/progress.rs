@@ -2,7 +2,7 @@
 
 use plimsoll_progress::{Node, Snapshot, State, Total, Unit};
 
-/// What a transfer does or waits for right now, in its own words. What the whole waits for says more than its parts.
+/// The current activity or wait of a transfer. A wait of the root takes precedence.
 pub fn doing(snapshot: &Snapshot) -> Option<&str> {
     let waits = |node: &&Node| node.state == State::Waiting;
     let whole = snapshot.root().filter(waits).and_then(|root| root.reason.as_deref());
@@ -13,7 +13,7 @@ pub fn doing(snapshot: &Snapshot) -> Option<&str> {
     whole.or_else(current).filter(|_| !snapshot.state().is_ended())
 }
 
-/// How many files are settled, and how many there are as far as that is known.
+/// Processed files, and the total if known.
 pub fn files(snapshot: &Snapshot) -> (Option<i64>, Option<i64>) {
     let number = |count: u64| i64::try_from(count).ok();
     let counts = snapshot.nodes.iter().skip(1).find_map(|node| node.counts(Unit::Files));

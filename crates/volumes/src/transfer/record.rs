@@ -3,7 +3,7 @@
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_engine::Error;
-use plimsoll_engine::Patience;
+use plimsoll_engine::RetryPolicy;
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ impl<T: Transfer> TransferRecord<T> {
 
     /// Changes the transfer as it is now, unless it has ended or is gone: then nothing is returned.
     pub async fn change(&self, task: &Task, patch: impl Fn(&T) -> Value) -> Result<Option<T>, Error> {
-        Patience::default().run(task, || self.try_change(&patch)).await
+        RetryPolicy::default().run(task, || self.try_change(&patch)).await
     }
 
     async fn try_change(&self, patch: &impl Fn(&T) -> Value) -> Result<Option<T>, Error> {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 /// The name of the init container.
 pub const RESTORE_WAIT: &str = "restore-wait";
 /// A container that crashed before and was started again less than this ago may be about to crash again.
-const STEADY: SignedDuration = SignedDuration::from_secs(5);
+const RECENT_START_LIMIT: SignedDuration = SignedDuration::from_secs(5);
 
 fn first_container(pod: &Pod) -> Option<&ContainerStatus> {
     let statuses = pod.status.as_ref()?.init_container_statuses.iter().flatten();
@@ -41,7 +41,7 @@ pub fn cannot_wait(pod: &Pod) -> Option<String> {
     let state = first.state.as_ref();
     if let Some(running) = state.and_then(|state| state.running.as_ref()) {
         let since = running.started_at.as_ref().map(|started| Timestamp::now().duration_since(started.0));
-        return failed(&first.last_state).filter(|_| since.is_some_and(|since| since < STEADY));
+        return failed(&first.last_state).filter(|_| since.is_some_and(|since| since < RECENT_START_LIMIT));
     }
     let Some(waiting) = state.and_then(|state| state.waiting.as_ref()) else {
         return failed(&first.state);

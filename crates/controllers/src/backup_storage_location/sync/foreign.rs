@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 /// A Backup whose volume backups are still being made: what an interrupted sync left is taken up again.
 pub const SYNCING: &str = "plimsoll.dev/syncing";
 
-/// What a `velero-backup.json` means to us.
+/// The content of a `velero-backup.json`.
 #[derive(Debug, PartialEq)]
-pub enum Found {
+pub enum BackupMetadata {
     /// To be created.
     Backup(Box<Value>),
     /// Not ours to take: not ended, for example.
@@ -20,20 +20,23 @@ pub enum Found {
 }
 
 /// Reads the metadata of the backup in the directory `name`.
-pub fn backup(name: &str, content: &[u8], location: &str, now: Timestamp) -> Found {
+pub fn backup(name: &str, content: &[u8], location: &str, now: Timestamp) -> BackupMetadata {
     let raw: Value = match serde_json::from_slice(content) {
         Ok(raw) => raw,
-        Err(error) => return Found::Malformed(format!("it is not JSON: {error}")),
+        Err(error) => return BackupMetadata::Malformed(format!("it is not JSON: {error}")),
     };
     if raw["kind"] != "Backup" || raw["apiVersion"] != "velero.io/v1" {
-        return Found::Malformed("it is not a Backup of velero.io/v1".into());
+        return BackupMetadata::Malformed("it is not a Backup of velero.io/v1".into());
     }
     if raw["metadata"]["name"] != name {
-        return Found::Malformed(format!("it is the backup {}, in the directory of another", raw["metadata"]["name"]));
+        return BackupMetadata::Malformed(format!(
+            "it is the backup {}, in the directory of another",
+            raw["metadata"]["name"]
+        ));
     }
     match synced_phase(&raw, now) {
-        Ok(phase) => Found::Backup(Box::new(record(&raw, &phase, location))),
-        Err(why) => Found::Skip(why),
+        Ok(phase) => BackupMetadata::Backup(Box::new(record(&raw, &phase, location))),
+        Err(why) => BackupMetadata::Skip(why),
     }
 }
 
@@ -149,7 +152,7 @@ mod tests {
             "status": { "phase": phase, "expiration": "2026-01-01T00:00:00Z" } })
     }
 
-    fn read(value: &Value, now: &str) -> Found {
+    fn read(value: &Value, now: &str) -> BackupMetadata {
         backup("b", value.to_string().as_bytes(), "ours", now.parse().unwrap())
     }
 
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_ended_backup_loses_its_hooks_and_belongs_to_this_location() {
-        let Found::Backup(found) = read(&metadata("Completed"), BEFORE) else { panic!("not taken") };
+        let BackupMetadata::Backup(found) = read(&metadata("Completed"), BEFORE) else { panic!("not taken") };
         assert_eq!(found["spec"], json!({ "storageLocation": "ours", "ttl": "1h" }));
         assert_eq!(found["metadata"]["labels"], json!({ "velero.io/storage-location": "ours", "team": "shop" }));
         for left_behind in ["namespace", "uid", "resourceVersion", "finalizers"] {
@@ -171,14 +174,16 @@ mod tests {
     #[test]
     fn only_what_has_ended_is_taken() {
         for phase in ["", "New", "Queued", "ReadyToStart", "InProgress", "Deleting", "FailedValidation", "Finalizing"] {
-            assert!(matches!(read(&metadata(phase), BEFORE), Found::Skip(_)), "{phase}");
+            assert!(matches!(read(&metadata(phase), BEFORE), BackupMetadata::Skip(_)), "{phase}");
         }
         for phase in ["Completed", "PartiallyFailed", "Failed"] {
-            assert!(matches!(read(&metadata(phase), AFTER), Found::Backup(_)), "{phase}");
+            assert!(matches!(read(&metadata(phase), AFTER), BackupMetadata::Backup(_)), "{phase}");
         }
-        let Found::Backup(found) = read(&metadata("Finalizing"), AFTER) else { panic!("not taken for collection") };
+        let BackupMetadata::Backup(found) = read(&metadata("Finalizing"), AFTER) else {
+            panic!("not taken for collection")
+        };
         assert_eq!(found["status"]["phase"], "PartiallyFailed");
-        assert!(matches!(read(&metadata("InProgress"), AFTER), Found::Skip(_)));
+        assert!(matches!(read(&metadata("InProgress"), AFTER), BackupMetadata::Skip(_)));
     }
 
     #[test]
@@ -188,9 +193,9 @@ mod tests {
         let mut kind = metadata("Completed");
         kind["kind"] = json!("Secret");
         for value in [other, kind, json!([]), json!("x")] {
-            assert!(matches!(read(&value, BEFORE), Found::Malformed(_)), "{value}");
+            assert!(matches!(read(&value, BEFORE), BackupMetadata::Malformed(_)), "{value}");
         }
-        assert!(matches!(backup("b", b"{", "ours", Timestamp::UNIX_EPOCH), Found::Malformed(_)));
+        assert!(matches!(backup("b", b"{", "ours", Timestamp::UNIX_EPOCH), BackupMetadata::Malformed(_)));
     }
 
     #[test]

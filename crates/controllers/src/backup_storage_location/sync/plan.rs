@@ -1,4 +1,4 @@
-//! What a sync does, given what lies in the location and what is in the cluster: pure.
+//! Decides what a sync does, from the backups in the location and in the cluster.
 
 use std::collections::BTreeSet;
 
@@ -6,32 +6,33 @@ use plimsoll_api::velero::v1::BackupPhase;
 
 /// A Backup of the cluster.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct ClusterBackup {
     pub name: String,
     pub phase: BackupPhase,
     /// It is kept in the location that is synced.
     pub here: bool,
 }
 
-/// What to do.
+/// The decision.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Directories whose backup is not in the cluster.
     pub create: Vec<String>,
     /// Backups of the cluster whose directory is gone.
     pub remove: Vec<String>,
-    /// What looks wrong. Nothing is removed then.
+    /// Warnings. With warnings nothing is removed.
     pub warning: Option<String>,
 }
 
 /// Decides. A listing that is empty, or that lacks more than half of what is known, is more likely a wrong bucket, a lost mount
 /// or a broken store than a user who deleted that much.
-pub fn plan(listed: &[String], known: &[Known]) -> Plan {
+pub fn plan(listed: &[String], known: &[ClusterBackup]) -> Plan {
     let names: BTreeSet<&str> = known.iter().map(|backup| backup.name.as_str()).collect();
     let listed_names: BTreeSet<&str> = listed.iter().map(String::as_str).collect();
     let create = listed_names.difference(&names).map(|name| (*name).to_owned()).collect();
-    let ended =
-        |backup: &&Known| backup.here && matches!(backup.phase, BackupPhase::Completed | BackupPhase::PartiallyFailed);
+    let ended = |backup: &&ClusterBackup| {
+        backup.here && matches!(backup.phase, BackupPhase::Completed | BackupPhase::PartiallyFailed)
+    };
     let settled: Vec<_> = known.iter().filter(ended).collect();
     let gone: Vec<_> = settled.iter().filter(|backup| !listed_names.contains(backup.name.as_str())).collect();
     let remove: Vec<_> = gone.iter().map(|backup| backup.name.clone()).collect();
@@ -51,15 +52,15 @@ pub fn plan(listed: &[String], known: &[Known]) -> Plan {
 mod tests {
     use super::*;
 
-    fn known(name: &str, phase: BackupPhase, here: bool) -> Known {
-        Known { name: name.to_owned(), phase, here }
+    fn known(name: &str, phase: BackupPhase, here: bool) -> ClusterBackup {
+        ClusterBackup { name: name.to_owned(), phase, here }
     }
 
-    fn completed(names: &[&str]) -> Vec<Known> {
+    fn completed(names: &[&str]) -> Vec<ClusterBackup> {
         names.iter().map(|name| known(name, BackupPhase::Completed, true)).collect()
     }
 
-    fn run(listed: &[&str], known: &[Known]) -> Plan {
+    fn run(listed: &[&str], known: &[ClusterBackup]) -> Plan {
         plan(&listed.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), known)
     }
 

@@ -1,7 +1,7 @@
-//! What is done to an item on its way into a backup, and what else must come with it.
+//! Backup item actions and item block actions.
 
-mod claim;
-mod definition;
+mod custom_resource_definition;
+mod persistent_volume_claim;
 mod pod;
 mod service_account;
 
@@ -13,26 +13,36 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::cluster::Cluster;
-use crate::operations::{Background, Begun};
-use crate::ports::Supervised;
+use crate::item_operations::{ItemOperationClient, StartedOperation};
+use crate::ports::SupervisedProcess;
 use crate::registry::{AppliesTo, Registry, Source};
 
-/// Names an object of the cluster.
+/// Identifies an object of a cluster or of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId {
     /// `pods`, `deployments.apps`.
     pub group_resource: String,
-    /// None for what has no namespace.
+    /// `None` for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// The name.
+    /// Name.
     pub name: String,
 }
 
 impl ItemId {
-    /// Names an object.
+    /// An object with or without a namespace.
     pub fn new(group_resource: &str, namespace: Option<&str>, name: &str) -> Self {
         let (group_resource, namespace) = (group_resource.to_owned(), namespace.map(str::to_owned));
         Self { group_resource, namespace, name: name.to_owned() }
+    }
+
+    /// A cluster-scoped object.
+    pub fn cluster(group_resource: &str, name: &str) -> Self {
+        Self::new(group_resource, None, name)
+    }
+
+    /// An object in a namespace.
+    pub fn namespaced(group_resource: &str, namespace: &str, name: &str) -> Self {
+        Self::new(group_resource, Some(namespace), name)
     }
 }
 
@@ -45,62 +55,61 @@ impl std::fmt::Display for ItemId {
     }
 }
 
-/// What an action answers.
+/// Output of a backup item action.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
-    /// The changed item; `None` leaves it as it is, byte for byte.
+pub struct BackupActionOutput {
+    /// The changed item; `None` leaves it unchanged.
     pub item: Option<Value>,
-    /// What must be in the backup too.
+    /// Additional items.
     pub additional: Vec<ItemId>,
-    /// Work that goes on in the background.
-    pub operation: Option<Begun>,
+    /// An item operation that the action started.
+    pub operation: Option<StartedOperation>,
 }
 
-/// Does something to an item on its way into a backup.
+/// An action on an item of a backup.
 pub trait BackupItemAction: Send + Sync {
-    /// Looks at an item. `backup` is the Backup as it stands in the cluster. An error keeps the item out of the backup, and
-    /// is counted.
-    fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<Answer, Error>>;
+    /// Executes the action. `backup` is the Backup object. On an error the item fails and is not in the backup.
+    fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<BackupActionOutput, Error>>;
 
-    /// Who answers for the work that it began.
-    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+    /// The client for the operations that it starts.
+    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
         None
     }
 
-    /// The process that answers, if it is not this one.
-    fn process(&self) -> Option<&dyn Supervised> {
+    /// The process of the action, if it is not this one.
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
         None
     }
 }
 
-/// Actions for items of a backup.
+/// The backup item actions.
 pub type BackupItemActions = Registry<dyn BackupItemAction>;
 
-/// Says which items belong together: pods among them are backed up between the hooks of all of them.
+/// Determines which items form an item block. Its pods are backed up between the hooks of all of them.
 pub trait ItemBlockAction: Send + Sync {
-    /// What belongs to an item.
+    /// The related items of an item.
     fn related<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<Vec<ItemId>, Error>>;
 
-    /// The process that answers, if it is not this one.
-    fn process(&self) -> Option<&dyn Supervised> {
+    /// The process of the action, if it is not this one.
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
         None
     }
 }
 
-/// Actions that say which items of a backup belong together.
+/// The item block actions.
 pub type ItemBlockActions = Registry<dyn ItemBlockAction>;
 
-/// The built-in actions, for a cluster whose resources `lookup` knows.
+/// The built-in actions; `mapper` resolves the names of resources.
 pub async fn built_in(cluster: &Cluster, mapper: &(impl ResourceMapper + ?Sized)) -> Result<BackupItemActions, Error> {
     let mut registry = BackupItemActions::default();
     let mut add = |name: &str, resource: &str, action: Arc<dyn BackupItemAction>| {
         registry.register(Source::BuiltIn(1), name, &AppliesTo::resources([resource]), mapper, action)
     };
-    add("velero.io/pv", "persistentvolumeclaims", Arc::new(claim::BoundClaim))?;
-    add("velero.io/pod", "pods", Arc::new(pod::PodNeeds))?;
-    let accounts = service_account::AccountRoles::new(cluster.clone());
+    add("velero.io/pv", "persistentvolumeclaims", Arc::new(persistent_volume_claim::PersistentVolumeClaimAction))?;
+    add("velero.io/pod", "pods", Arc::new(pod::PodAction))?;
+    let accounts = service_account::ServiceAccountAction::new(cluster.clone());
     add("velero.io/service-account", "serviceaccounts", Arc::new(accounts))?;
-    if let Some(old) = definition::OldDefinitions::where_served(cluster).await? {
+    if let Some(old) = custom_resource_definition::CrdVersionAction::if_served(cluster).await? {
         add("velero.io/crd-remap-version", "customresourcedefinitions.apiextensions.k8s.io", Arc::new(old))?;
     }
     Ok(registry)

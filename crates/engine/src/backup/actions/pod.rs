@@ -1,21 +1,25 @@
-//! A pod needs its claims and its priority class.
+//! Pods: adds their claims and priority class.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{Answer, BackupItemAction, ItemId};
+use super::{BackupActionOutput, BackupItemAction, ItemId};
 use crate::Error;
 
-pub(super) struct PodNeeds;
+pub(super) struct PodAction;
 
-impl BackupItemAction for PodNeeds {
-    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<Answer, Error>> {
-        futures::future::ready(Ok(Answer { additional: needs(item), ..Answer::default() })).boxed()
+impl BackupItemAction for PodAction {
+    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<BackupActionOutput, Error>> {
+        futures::future::ready(Ok(BackupActionOutput {
+            additional: additional_items(item),
+            ..BackupActionOutput::default()
+        }))
+        .boxed()
     }
 }
 
-fn needs(pod: &Value) -> Vec<ItemId> {
+fn additional_items(pod: &Value) -> Vec<ItemId> {
     let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str);
     let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).filter(|name| !name.is_empty());
     let class = class.map(|name| ItemId::new("priorityclasses.scheduling.k8s.io", None, name));
@@ -32,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_brings_its_claims_and_its_priority_class() {
+    fn a_pod_adds_its_claims_and_its_priority_class() {
         let pod = json!({
             "metadata": {"namespace": "shop", "name": "db-0"},
             "spec": {
@@ -44,7 +48,7 @@ mod tests {
             ItemId::new("priorityclasses.scheduling.k8s.io", None, "high"),
             ItemId::new("persistentvolumeclaims", Some("shop"), "data"),
         ];
-        assert_eq!(needs(&pod), expected);
-        assert_eq!(needs(&json!({"metadata": {"namespace": "shop"}})), []);
+        assert_eq!(additional_items(&pod), expected);
+        assert_eq!(additional_items(&json!({"metadata": {"namespace": "shop"}})), []);
     }
 }

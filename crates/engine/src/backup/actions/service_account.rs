@@ -1,4 +1,4 @@
-//! A service account is little without the cluster-wide roles it was given.
+//! ServiceAccounts: adds their ClusterRoleBindings and ClusterRoles.
 
 use std::collections::BTreeMap;
 
@@ -9,49 +9,52 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::{Answer, BackupItemAction, ItemId};
+use super::{BackupActionOutput, BackupItemAction, ItemId};
 use crate::Error;
-use crate::cluster::{Cluster, PageQuery, Resource, pages};
+use crate::cluster::{Cluster, PageQuery, Resource, list_pages};
 
 const BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
 const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 
-/// Bindings and roles by `namespace/name` of the account: read once for a backup, when the first account comes along.
-pub(super) struct AccountRoles {
+/// Reads bindings once for each backup, at the first account, and indexes them by `namespace/name` of the account.
+pub(super) struct ServiceAccountAction {
     cluster: Cluster,
     by_account: OnceCell<BTreeMap<String, Vec<ItemId>>>,
 }
 
-impl AccountRoles {
+impl ServiceAccountAction {
     pub(super) fn new(cluster: Cluster) -> Self {
         Self { cluster, by_account: OnceCell::new() }
     }
 
-    async fn look_at(&self, account: &Value) -> Result<Answer, Error> {
+    async fn find_roles(&self, account: &Value) -> Result<BackupActionOutput, Error> {
         let text = |path: &str| account.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let key = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
-        let by_account = self.by_account.get_or_try_init(|| read(&self.cluster)).await?;
-        Ok(Answer { additional: by_account.get(&key).cloned().unwrap_or_default(), ..Answer::default() })
+        let by_account = self.by_account.get_or_try_init(|| read_bindings(&self.cluster)).await?;
+        Ok(BackupActionOutput {
+            additional: by_account.get(&key).cloned().unwrap_or_default(),
+            ..BackupActionOutput::default()
+        })
     }
 }
 
-impl BackupItemAction for AccountRoles {
-    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<Answer, Error>> {
-        self.look_at(item).boxed()
+impl BackupItemAction for ServiceAccountAction {
+    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<BackupActionOutput, Error>> {
+        self.find_roles(item).boxed()
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Binding {
-    metadata: Named,
+    metadata: BindingMetadata,
     role_ref: Reference,
     #[serde(default)]
     subjects: Vec<Reference>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct BindingMetadata {
     name: String,
 }
 
@@ -63,7 +66,7 @@ struct Reference {
     namespace: String,
 }
 
-async fn read(cluster: &Cluster) -> Result<BTreeMap<String, Vec<ItemId>>, Error> {
+async fn read_bindings(cluster: &Cluster) -> Result<BTreeMap<String, Vec<ItemId>>, Error> {
     let resource = Resource {
         group: "rbac.authorization.k8s.io".into(),
         version: "v1".into(),
@@ -72,22 +75,22 @@ async fn read(cluster: &Cluster) -> Result<BTreeMap<String, Vec<ItemId>>, Error>
         namespaced: false,
         aliases: Vec::new(),
     };
-    let unseen = Operation::new("cluster role bindings", Clock::system());
-    let task = unseen.root();
+    let hidden = Operation::new("cluster role bindings", Clock::system());
+    let task = hidden.root();
     let query = PageQuery { limit: 500, ..PageQuery::default() };
-    let mut found = std::pin::pin!(pages(cluster, &resource, query, &task, &|| {}));
+    let mut found = std::pin::pin!(list_pages(cluster, &resource, query, &task, &|| {}));
     let mut by_account = BTreeMap::new();
     while let Some(page) = found.next().await {
         match page {
-            // A cluster without roles gives none to anybody.
+            // The cluster has no RBAC API.
             Err(error) if error.code() == Some(404) => break,
-            page => page?.items.iter().for_each(|item| note(&mut by_account, item)),
+            page => page?.items.iter().for_each(|item| index_binding(&mut by_account, item)),
         }
     }
     Ok(by_account)
 }
 
-fn note(by_account: &mut BTreeMap<String, Vec<ItemId>>, binding: &[u8]) {
+fn index_binding(by_account: &mut BTreeMap<String, Vec<ItemId>>, binding: &[u8]) {
     let Ok(binding) = serde_json::from_slice::<Binding>(binding) else { return };
     for account in binding.subjects.iter().filter(|subject| subject.kind == "ServiceAccount") {
         let items = by_account.entry(format!("{}/{}", account.namespace, account.name)).or_default();
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_brings_the_bindings_that_name_it_and_their_roles_once() {
+    fn an_account_adds_its_bindings_and_roles_once() {
         let mut by_account = BTreeMap::new();
         let binding = |name: &str| {
             format!(
@@ -113,8 +116,8 @@ mod tests {
                    "subjects":[{{"kind":"ServiceAccount","namespace":"shop","name":"deployer"}},{{"kind":"User","name":"x"}}]}}"#
             )
         };
-        note(&mut by_account, binding("one").as_bytes());
-        note(&mut by_account, binding("two").as_bytes());
+        index_binding(&mut by_account, binding("one").as_bytes());
+        index_binding(&mut by_account, binding("two").as_bytes());
         let expected = [(BINDINGS, "one"), (ROLES, "admin"), (BINDINGS, "two")]
             .map(|(resource, name)| ItemId::new(resource, None, name));
         assert_eq!(by_account["shop/deployer"], expected);

@@ -1,4 +1,4 @@
-//! The ConfigMaps that users configure built-in actions by.
+//! ConfigMaps of built-in actions.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,13 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::Error;
 
-/// The data of the ConfigMap in namespace `home` that an action is configured by, to be read once for a restore; nothing if
-/// there is none or it is empty.
+/// Reads the ConfigMap of an action; `None` if it does not exist or is empty. To be called once for each restore.
 pub async fn configuration(
     client: &Client,
-    home: &str,
+    namespace: &str,
     action: &str,
 ) -> Result<Option<BTreeMap<String, String>>, Error> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), home);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let selector = format!("velero.io/plugin-config,{action}=RestoreItemAction");
     let found = maps.list(&ListParams::default().labels(&selector)).await;
     let found =
@@ -26,7 +25,7 @@ pub async fn configuration(
         several => {
             let names: Vec<String> = several.iter().map(ResourceExt::name_any).collect();
             Err(Error::Selection(format!(
-                "item action {action} has more than one ConfigMap ({}): leave the labels {selector} on one of them",
+                "item action {action} has more than one ConfigMap ({}); remove the labels {selector} from all but one",
                 names.join(", ")
             )))
         }

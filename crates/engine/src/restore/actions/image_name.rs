@@ -1,10 +1,10 @@
-//! Images: names replaced by what a ConfigMap says.
+//! Image names: replaced as configured in a ConfigMap.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Said, Surroundings, list_at, text};
+use super::{ActionContext, ActionEffect, list_at, text};
 use crate::Error;
 
 pub(super) const RESOURCES: [&str; 8] = [
@@ -18,16 +18,16 @@ pub(super) const RESOURCES: [&str; 8] = [
     "pods",
 ];
 
-/// Parts of image names, old and new. Where several match, the first by the name of its key is taken.
+/// Old and new parts of image names. The first match in the order of the keys applies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ImageNames {
     rules: Vec<(String, String)>,
 }
 
 impl ImageNames {
-    pub(super) async fn read(surroundings: &Surroundings<'_>) -> Result<Option<Self>, Error> {
-        let (client, home) = (surroundings.cluster.client(), surroundings.home);
-        let data = super::configuration(client, home, "velero.io/change-image-name").await?;
+    pub(super) async fn read(context: &ActionContext<'_>) -> Result<Option<Self>, Error> {
+        let (client, namespace) = (context.cluster.client(), context.namespace);
+        let data = super::configuration(client, namespace, "velero.io/change-image-name").await?;
         Ok(data.map(|data| Self::of(&data)))
     }
 
@@ -36,7 +36,7 @@ impl ImageNames {
         Self { rules: data.values().filter_map(rule).filter(|(old, new)| !old.is_empty() && !new.is_empty()).collect() }
     }
 
-    pub(super) fn act(&self, item: &mut Value) -> Said {
+    pub(super) fn apply(&self, item: &mut Value) -> ActionEffect {
         let template = match text(item, "/kind") {
             "Pod" => "/spec",
             "CronJob" => "/spec/jobTemplate/spec/template/spec",
@@ -49,7 +49,7 @@ impl ImageNames {
                 }
             }
         }
-        Said::default()
+        ActionEffect::default()
     }
 
     fn renamed(&self, image: &str) -> Option<String> {
@@ -66,7 +66,7 @@ mod tests {
         let names = ImageNames::of(&BTreeMap::from([("case".to_owned(), rule.to_owned())]));
         let mut pod =
             json!({"kind": "Pod", "spec": {"containers": [{"image": image}], "initContainers": [{"image": image}]}});
-        names.act(&mut pod);
+        names.apply(&mut pod);
         assert_eq!(pod["spec"]["containers"], pod["spec"]["initContainers"]);
         text(&pod, "/spec/containers/0/image").to_owned()
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_found_in_workloads_of_every_shape() {
+    fn images_are_replaced_in_all_workloads() {
         let names = ImageNames::of(&BTreeMap::from([("case".to_owned(), "a,b".to_owned())]));
         for (kind, place) in
             [("Deployment", "/spec/template/spec"), ("CronJob", "/spec/jobTemplate/spec/template/spec")]
@@ -99,7 +99,7 @@ mod tests {
                 .rsplit('/')
                 .fold(json!({"containers": [{"image": "a"}]}), |inner, field| json!({field: inner}));
             item["kind"] = json!(kind);
-            names.act(&mut item);
+            names.apply(&mut item);
             assert_eq!(text(&item, &format!("{place}/containers/0/image")), "b", "{kind}");
         }
     }

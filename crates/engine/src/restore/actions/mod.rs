@@ -1,16 +1,15 @@
-//! The actions that are part of this program, by the names users know.
+//! Built-in restore item actions, with the names that Velero uses.
 //!
-//! Each is a small pure function on JSON where it can be; those that must look at the cluster look once for a restore, or once
-//! for a namespace, never once for an item. `velero.io/pod-volume-restore` belongs to whoever moves the data of volumes: it
-//! registers itself under that name, and the order of names puts it in its place.
+//! Most are fallible_action functions on JSON. Those that read from the cluster do so once for each restore or namespace, never for each
+//! item. The crate `volumes` registers `velero.io/pod-volume-restore`.
 
 mod admission_webhooks;
-mod claim;
 mod configuration;
-mod definition;
+mod custom_resource_definition;
 mod image_name;
 mod init_hook;
 mod job;
+mod persistent_volume_claim;
 mod pod;
 mod role_binding;
 mod secret;
@@ -27,53 +26,61 @@ use serde_json::{Map, Value};
 
 pub use self::configuration::configuration;
 
-use super::action::{Adds, Identifier, Input, Output, RestoreItemAction};
+use super::action::{AdditionalResources, ItemId, RestoreActionInput, RestoreActionOutput, RestoreItemAction};
 use super::hooks::RestoreHooks;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::registry::{AppliesTo, Registry, Source};
 
-/// The actions of restores.
+/// The restore item actions.
 pub type Actions = Registry<dyn RestoreItemAction>;
 
-/// What the built-in actions need to know.
-pub struct Surroundings<'a> {
-    /// The cluster that is restored into.
+/// Dependencies of the built-in actions.
+pub struct ActionContext<'a> {
+    /// The target cluster.
     pub cluster: &'a Cluster,
-    /// The namespace of the Restore, where the actions' ConfigMaps are.
-    pub home: &'a str,
+    /// The namespace of the Restore and of the ConfigMaps of the actions.
+    pub namespace: &'a str,
     /// The Restore.
     pub restore: &'a Restore,
-    /// Its hooks, compiled.
+    /// The compiled hooks.
     pub hooks: Arc<RestoreHooks>,
 }
 
-/// Registers the built-in actions. Reads the ConfigMaps that some of them are configured by.
+/// Registers the built-in actions and reads their ConfigMaps.
 pub async fn register_built_ins(
     actions: &mut Actions,
-    surroundings: &Surroundings<'_>,
+    context: &ActionContext<'_>,
     mapper: &(impl ResourceMapper + ?Sized),
 ) -> Result<(), Error> {
-    let spec = &surroundings.restore.spec;
+    let spec = &context.restore.spec;
     let mapping = Arc::new(spec.namespace_mapping.clone());
     let mut register = |name: &str, applies: AppliesTo, action: Arc<dyn RestoreItemAction>| {
         actions.register(Source::BuiltIn(1), name, &applies, mapper, action)
     };
     let only = |name: &str| AppliesTo::resources([name]);
-    register("velero.io/job", only("jobs.batch"), sure(Adds::Nothing, job::act))?;
-    register("velero.io/pod", only("pods"), sure(pod::ADDS, pod::act))?;
-    register("velero.io/add-pvc-from-pod", only("pods"), sure(pod::ADDS_CLAIMS, pod::add_claims))?;
-    register("velero.io/pvc", only("persistentvolumeclaims"), sure(claim::ADDS, claim::act))?;
-    register("velero.io/service-account", only("serviceaccounts"), sure(Adds::Nothing, service_account::act))?;
+    register("velero.io/job", only("jobs.batch"), infallible_action(AdditionalResources::None, job::apply))?;
+    register("velero.io/pod", only("pods"), infallible_action(pod::ADDS, pod::apply))?;
+    register("velero.io/add-pvc-from-pod", only("pods"), infallible_action(pod::ADDS_CLAIMS, pod::add_claims))?;
+    register(
+        "velero.io/pvc",
+        only("persistentvolumeclaims"),
+        infallible_action(persistent_volume_claim::ADDS, persistent_volume_claim::apply),
+    )?;
+    register(
+        "velero.io/service-account",
+        only("serviceaccounts"),
+        infallible_action(AdditionalResources::None, service_account::apply),
+    )?;
     register(
         "velero.io/crd-preserve-fields",
         only("customresourcedefinitions.apiextensions.k8s.io"),
-        sure(Adds::Nothing, definition::act),
+        infallible_action(AdditionalResources::None, custom_resource_definition::apply),
     )?;
     register(
         "velero.io/apiservice",
-        only("apiservices.apiregistration.k8s.io").labelled(AUTOMANAGED),
-        sure(Adds::Nothing, leave_out),
+        only("apiservices.apiregistration.k8s.io").with_labels(AUTOMANAGED),
+        infallible_action(AdditionalResources::None, skip_item),
     )?;
     register(
         "velero.io/admission-webhook-configuration",
@@ -81,105 +88,115 @@ pub async fn register_built_ins(
             "mutatingwebhookconfigurations.admissionregistration.k8s.io",
             "validatingwebhookconfigurations.admissionregistration.k8s.io",
         ]),
-        sure(Adds::Nothing, admission_webhooks::act),
+        infallible_action(AdditionalResources::None, admission_webhooks::apply),
     )?;
     let preserve = spec.preserve_node_ports == Some(true);
-    register("velero.io/service", only("services"), pure(Adds::Nothing, move |item, _| service::act(item, preserve)))?;
+    register(
+        "velero.io/service",
+        only("services"),
+        fallible_action(AdditionalResources::None, move |item, _| service::apply(item, preserve)),
+    )?;
     for (name, resource) in [("role-bindings", "rolebindings"), ("cluster-role-bindings", "clusterrolebindings")] {
         let mapping = Arc::clone(&mapping);
         register(
             &format!("velero.io/{name}"),
             only(&format!("{resource}.rbac.authorization.k8s.io")),
-            sure(Adds::Nothing, move |item, _| role_binding::act(item, &mapping)),
+            infallible_action(AdditionalResources::None, move |item, _| role_binding::apply(item, &mapping)),
         )?;
     }
-    let hooks = Arc::clone(&surroundings.hooks);
+    let hooks = Arc::clone(&context.hooks);
     register(
         "velero.io/init-restore-hook",
         only("pods"),
-        pure(Adds::Nothing, move |item, _| init_hook::act(item, &hooks)),
+        fallible_action(AdditionalResources::None, move |item, _| init_hook::apply(item, &hooks)),
     )?;
-    let secrets = secret::SecretAction::new(surroundings.cluster.clone(), mapping);
+    let secrets = secret::SecretAction::new(context.cluster.clone(), mapping);
     register("velero.io/secret", only("secrets"), Arc::new(secrets))?;
-    if let Some(action) = image_name::ImageNames::read(surroundings).await? {
+    if let Some(action) = image_name::ImageNames::read(context).await? {
         register(
             "velero.io/change-image-name",
             AppliesTo::resources(image_name::RESOURCES),
-            sure(Adds::Nothing, move |item, _| action.act(item)),
+            infallible_action(AdditionalResources::None, move |item, _| action.apply(item)),
         )?;
     }
-    if let Some(action) = storage_class::StorageClasses::read(surroundings).await? {
+    if let Some(action) = storage_class::StorageClasses::read(context).await? {
         register("velero.io/change-storage-class", AppliesTo::resources(storage_class::RESOURCES), Arc::new(action))?;
     }
     Ok(())
 }
 
-/// API services that the API server makes by itself.
+/// Label of API services that the API server creates.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-fn leave_out(_: &mut Value, _: &Value) -> Said {
-    Said { skip: true, ..Said::default() }
+fn skip_item(_: &mut Value, _: &Value) -> ActionEffect {
+    ActionEffect { skip: true, ..ActionEffect::default() }
 }
 
-/// What a pure action says beside changing the object.
+/// Additional result of an action on JSON.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    additional: Vec<Identifier>,
+pub(super) struct ActionEffect {
+    additional: Vec<ItemId>,
     skip: bool,
 }
 
-/// An action that is a function of the object, and of the object as it lies in the backup.
-struct Pure<F> {
-    adds: Adds,
-    act: F,
+/// An action that is a function of the item and of the item in the backup.
+struct FunctionAction<F> {
+    adds: AdditionalResources,
+    apply: F,
 }
 
-fn pure<F>(adds: Adds, act: F) -> Arc<dyn RestoreItemAction>
+fn fallible_action<F>(adds: AdditionalResources, apply: F) -> Arc<dyn RestoreItemAction>
 where
-    F: Fn(&mut Value, &Value) -> Result<Said, String> + Send + Sync + 'static,
+    F: Fn(&mut Value, &Value) -> Result<ActionEffect, String> + Send + Sync + 'static,
 {
-    Arc::new(Pure { adds, act })
+    Arc::new(FunctionAction { adds, apply })
 }
 
-/// One that cannot fail.
-fn sure<F>(adds: Adds, act: F) -> Arc<dyn RestoreItemAction>
+/// An action that cannot fail.
+fn infallible_action<F>(adds: AdditionalResources, apply: F) -> Arc<dyn RestoreItemAction>
 where
-    F: Fn(&mut Value, &Value) -> Said + Send + Sync + 'static,
+    F: Fn(&mut Value, &Value) -> ActionEffect + Send + Sync + 'static,
 {
-    pure(adds, move |item, from_backup| Ok(act(item, from_backup)))
+    fallible_action(adds, move |item, from_backup| Ok(apply(item, from_backup)))
 }
 
-impl<F> RestoreItemAction for Pure<F>
+impl<F> RestoreItemAction for FunctionAction<F>
 where
-    F: Fn(&mut Value, &Value) -> Result<Said, String> + Send + Sync,
+    F: Fn(&mut Value, &Value) -> Result<ActionEffect, String> + Send + Sync,
 {
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
-        let Input { mut item, from_backup, .. } = input;
-        let said = (self.act)(&mut item, from_backup);
-        Box::pin(async move { said.map(|Said { additional, skip }| Output { additional, skip, ..Output::of(item) }) })
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
+        let RestoreActionInput { mut item, from_backup, .. } = input;
+        let effect = (self.apply)(&mut item, from_backup);
+        Box::pin(async move {
+            effect.map(|ActionEffect { additional, skip }| RestoreActionOutput {
+                additional,
+                skip,
+                ..RestoreActionOutput::of(item)
+            })
+        })
     }
 
-    fn adds(&self) -> Adds {
+    fn additional_resources(&self) -> AdditionalResources {
         self.adds
     }
 }
 
-/// The text at a place, empty if there is none.
+/// The string at a pointer; empty if there is none.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The map at a place.
+/// The map at a pointer.
 fn map_at<'a>(value: &'a mut Value, pointer: &str) -> Option<&'a mut Map<String, Value>> {
     value.pointer_mut(pointer).and_then(Value::as_object_mut)
 }
 
-/// The list at a place, to be changed; nothing if there is none.
+/// The list at a pointer; empty if there is none.
 fn list_at<'a>(value: &'a mut Value, pointer: &str) -> &'a mut [Value] {
     value.pointer_mut(pointer).and_then(Value::as_array_mut).map_or(&mut [], Vec::as_mut_slice)
 }
 
-/// Takes entries off the map at a place, and the map itself if nothing is left of it.
+/// Removes keys of a map, and the map itself if it becomes empty.
 fn remove_keys(value: &mut Value, parent: &str, field: &str, keys: &[&str]) {
     let Some(parent) = map_at(value, parent) else { return };
     if let Some(map) = parent.get_mut(field).and_then(Value::as_object_mut) {
@@ -196,12 +213,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_api_service_that_the_api_server_makes_by_itself_is_left_out() {
-        assert!(leave_out(&mut json!({}), &json!({})).skip);
+    fn automanaged_api_services_are_skipped() {
+        assert!(skip_item(&mut json!({}), &json!({})).skip);
     }
 
     #[test]
-    fn a_map_that_loses_its_last_key_goes_too() {
+    fn an_empty_map_is_removed() {
         let mut item = json!({"metadata": {"annotations": {"a": "1"}, "name": "x"}});
         remove_keys(&mut item, "/metadata", "annotations", &["a"]);
         assert_eq!(item, json!({"metadata": {"name": "x"}}));

@@ -1,17 +1,17 @@
-//! Pods: what belongs to the node and the token they had, and the objects they cannot run without.
+//! Pods: removes node and token, and adds priority class and claims.
 
 use serde_json::Value;
 
-use super::super::action::{Adds, Identifier};
-use super::{Said, list_at, map_at, text};
+use super::super::action::{AdditionalResources, ItemId};
+use super::{ActionEffect, list_at, map_at, text};
 
 const PRIORITY_CLASSES: &str = "priorityclasses.scheduling.k8s.io";
 const CLAIMS: &str = "persistentvolumeclaims";
 
-pub(super) const ADDS: Adds = Adds::These(&[PRIORITY_CLASSES]);
-pub(super) const ADDS_CLAIMS: Adds = Adds::These(&[CLAIMS]);
+pub(super) const ADDS: AdditionalResources = AdditionalResources::Only(&[PRIORITY_CLASSES]);
+pub(super) const ADDS_CLAIMS: AdditionalResources = AdditionalResources::Only(&[CLAIMS]);
 
-pub(super) fn act(item: &mut Value, _: &Value) -> Said {
+pub(super) fn apply(item: &mut Value, _: &Value) -> ActionEffect {
     let token = format!("{}-token-", text(item, "/spec/serviceAccountName"));
     if let Some(spec) = map_at(item, "/spec") {
         spec.remove("nodeName");
@@ -24,24 +24,23 @@ pub(super) fn act(item: &mut Value, _: &Value) -> Said {
         }
     }
     let class = text(item, "/spec/priorityClassName");
-    let additional = (!class.is_empty()).then(|| Identifier::cluster(PRIORITY_CLASSES, class));
-    Said { additional: additional.into_iter().collect(), skip: false }
+    let additional = (!class.is_empty()).then(|| ItemId::cluster(PRIORITY_CLASSES, class));
+    ActionEffect { additional: additional.into_iter().collect(), skip: false }
 }
 
-/// Tokens of service accounts are made anew under another name.
+/// Tokens of service accounts are created again with another name.
 fn drop_named(list: Option<&mut Value>, prefix: &str) {
     if let Some(list) = list.and_then(Value::as_array_mut) {
         list.retain(|entry| !text(entry, "/name").starts_with(prefix));
     }
 }
 
-pub(super) fn add_claims(item: &mut Value, _: &Value) -> Said {
+pub(super) fn add_claims(item: &mut Value, _: &Value) -> ActionEffect {
     let namespace = text(item, "/metadata/namespace");
     let volumes = item.pointer("/spec/volumes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let claims = volumes.iter().map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
-    let additional =
-        claims.filter(|claim| !claim.is_empty()).map(|claim| Identifier::namespaced(CLAIMS, namespace, claim));
-    Said { additional: additional.collect(), skip: false }
+    let additional = claims.filter(|claim| !claim.is_empty()).map(|claim| ItemId::namespaced(CLAIMS, namespace, claim));
+    ActionEffect { additional: additional.collect(), skip: false }
 }
 
 #[cfg(test)]
@@ -50,14 +49,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pod_loses_its_node_its_priority_and_its_token() {
+    fn node_priority_and_token_are_removed() {
         let mounts = || json!([{"name": "data"}, {"name": "robot-token-abcde"}]);
         let mut pod = json!({"spec": {
             "nodeName": "n", "priority": 5, "serviceAccountName": "robot", "volumes": mounts(),
             "containers": [{"name": "a", "volumeMounts": mounts()}, {"name": "b"}],
             "initContainers": [{"name": "c", "volumeMounts": mounts()}],
         }});
-        let said = act(&mut pod, &Value::Null);
+        let effect = apply(&mut pod, &Value::Null);
         let left = json!([{"name": "data"}]);
         assert_eq!(
             pod,
@@ -67,13 +66,13 @@ mod tests {
                 "initContainers": [{"name": "c", "volumeMounts": left}],
             }})
         );
-        assert_eq!(said, Said::default());
+        assert_eq!(effect, ActionEffect::default());
     }
 
     #[test]
     fn a_priority_class_is_restored_before_its_pod() {
         let mut pod = json!({"spec": {"priorityClassName": "high", "containers": []}});
-        assert_eq!(act(&mut pod, &Value::Null).additional, [Identifier::cluster(PRIORITY_CLASSES, "high")]);
+        assert_eq!(apply(&mut pod, &Value::Null).additional, [ItemId::cluster(PRIORITY_CLASSES, "high")]);
     }
 
     #[test]
@@ -81,7 +80,7 @@ mod tests {
         let mut pod = json!({"metadata": {"namespace": "ns"}, "spec": {"volumes": [
             {"name": "a", "persistentVolumeClaim": {"claimName": "one"}}, {"name": "b", "emptyDir": {}},
             {"name": "c", "persistentVolumeClaim": {"claimName": "two"}}]}});
-        let said = add_claims(&mut pod, &Value::Null);
-        assert_eq!(said.additional, ["one", "two"].map(|name| Identifier::namespaced(CLAIMS, "ns", name)));
+        let effect = add_claims(&mut pod, &Value::Null);
+        assert_eq!(effect.additional, ["one", "two"].map(|name| ItemId::namespaced(CLAIMS, "ns", name)));
     }
 }

@@ -1,18 +1,18 @@
-//! Role bindings, in a namespace and without: subjects move with the namespaces.
+//! RoleBindings and ClusterRoleBindings: namespaces of subjects are mapped.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Said, list_at, text};
+use super::{ActionEffect, list_at, text};
 
-pub(super) fn act(item: &mut Value, mapping: &BTreeMap<String, String>) -> Said {
+pub(super) fn apply(item: &mut Value, mapping: &BTreeMap<String, String>) -> ActionEffect {
     for subject in list_at(item, "/subjects") {
         if let Some(target) = mapping.get(text(subject, "/namespace")) {
             subject["namespace"] = json!(target);
         }
     }
-    Said::default()
+    ActionEffect::default()
 }
 
 #[cfg(test)]
@@ -20,12 +20,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subjects_of_mapped_namespaces_move_and_others_stay() {
+    fn namespaces_of_subjects_are_mapped() {
         let mapping = BTreeMap::from([("old".to_owned(), "new".to_owned())]);
         let mut binding = json!({"subjects": [
             {"kind": "ServiceAccount", "name": "a", "namespace": "old"},
             {"kind": "ServiceAccount", "name": "b", "namespace": "other"}, {"kind": "User", "name": "c"}]});
-        act(&mut binding, &mapping);
+        apply(&mut binding, &mapping);
         assert_eq!(binding["subjects"][0]["namespace"], "new");
         assert_eq!(binding["subjects"][1]["namespace"], "other");
         assert_eq!(binding["subjects"][2], json!({"kind": "User", "name": "c"}));

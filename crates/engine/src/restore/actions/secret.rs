@@ -1,4 +1,4 @@
-//! Secrets: tokens of service accounts, which the cluster fills in by itself.
+//! Secrets: tokens of service accounts, which the cluster creates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::super::action::{Adds, Input, Output, RestoreItemAction};
+use super::super::action::{AdditionalResources, RestoreActionInput, RestoreActionOutput, RestoreItemAction};
 use super::{remove_keys, text};
 use crate::cluster::Cluster;
 
@@ -21,7 +21,7 @@ type Accounts = Arc<OnceCell<Vec<String>>>;
 pub(super) struct SecretAction {
     cluster: Cluster,
     mapping: Arc<BTreeMap<String, String>>,
-    /// The names of service accounts, by namespace: read once, when the first token of a namespace comes by.
+    /// Names of service accounts by namespace: read once, at the first token of a namespace.
     accounts: Mutex<HashMap<String, Accounts>>,
 }
 
@@ -47,33 +47,33 @@ impl SecretAction {
 }
 
 impl RestoreItemAction for SecretAction {
-    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+    fn execute<'a>(&'a self, input: RestoreActionInput<'a>) -> BoxFuture<'a, Result<RestoreActionOutput, String>> {
         Box::pin(async move {
-            let mut output = Output::of(input.item);
+            let mut output = RestoreActionOutput::of(input.item);
             if text(&output.item, "/type") != TOKEN {
                 return Ok(output);
             }
-            // Accounts are restored before secrets: the ones that matter are where the secret goes.
+            // Accounts are restored before secrets, so those of the target namespace decide.
             let namespace = text(&output.item, "/metadata/namespace").to_owned();
             let namespace = self.mapping.get(&namespace).unwrap_or(&namespace);
             let accounts = self.accounts(namespace).await?;
-            output.skip = is_made_by_cluster(text(&output.item, "/metadata/name"), &accounts);
-            forget_token(&mut output.item);
+            output.skip = is_generated_token(text(&output.item, "/metadata/name"), &accounts);
+            remove_token(&mut output.item);
             Ok(output)
         })
     }
 
-    fn adds(&self) -> Adds {
-        Adds::Nothing
+    fn additional_resources(&self) -> AdditionalResources {
+        AdditionalResources::None
     }
 }
 
-fn is_made_by_cluster(secret: &str, accounts: &[String]) -> bool {
+fn is_generated_token(secret: &str, accounts: &[String]) -> bool {
     accounts.iter().any(|account| secret.strip_prefix(account.as_str()).is_some_and(|rest| rest.starts_with("-token-")))
 }
 
-/// With an old token in it the secret would be refused.
-fn forget_token(item: &mut Value) {
+/// The API server rejects a secret with an old token.
+fn remove_token(item: &mut Value) {
     remove_keys(item, "/metadata", "annotations", &["kubernetes.io/service-account.uid"]);
     remove_keys(item, "", "data", &["token", "ca.crt"]);
 }
@@ -84,18 +84,18 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_token_that_the_cluster_made_for_an_account_is_known_by_its_name() {
+    fn generated_tokens_are_recognized_by_name() {
         let accounts = ["default".to_owned(), "robot".to_owned()];
-        assert!(is_made_by_cluster("default-token-sfafa", &accounts));
-        assert!(!is_made_by_cluster("my-token", &accounts));
-        assert!(!is_made_by_cluster("robots-token-sfafa", &accounts));
+        assert!(is_generated_token("default-token-sfafa", &accounts));
+        assert!(!is_generated_token("my-token", &accounts));
+        assert!(!is_generated_token("robots-token-sfafa", &accounts));
     }
 
     #[test]
-    fn a_token_that_somebody_asked_for_is_made_anew() {
+    fn the_old_token_is_removed() {
         let mut secret = json!({"type": TOKEN, "data": {"token": "x", "ca.crt": "y", "namespace": "z"},
             "metadata": {"annotations": {"kubernetes.io/service-account.uid": "u", "kubernetes.io/service-account.name": "n"}}});
-        forget_token(&mut secret);
+        remove_token(&mut secret);
         assert_eq!(secret["data"], json!({"namespace": "z"}));
         assert_eq!(secret["metadata"]["annotations"], json!({"kubernetes.io/service-account.name": "n"}));
     }

@@ -1,14 +1,14 @@
-//! Services: addresses and ports that the cluster chose go, those that somebody chose stay.
+//! Services: removes addresses and node ports that the cluster allocated, and keeps those that were requested.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{Said, list_at, map_at, text};
+use super::{ActionEffect, list_at, map_at, text};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-pub(super) fn act(item: &mut Value, preserve_node_ports: bool) -> Result<Said, String> {
+pub(super) fn apply(item: &mut Value, preserve_node_ports: bool) -> Result<ActionEffect, String> {
     if text(item, "/spec/clusterIP") != "None"
         && let Some(spec) = map_at(item, "/spec")
     {
@@ -19,10 +19,10 @@ pub(super) fn act(item: &mut Value, preserve_node_ports: bool) -> Result<Said, S
         drop_node_ports(item)?;
         drop_health_check_port(item)?;
     }
-    Ok(Said::default())
+    Ok(ActionEffect::default())
 }
 
-/// What `kubectl apply` was given, if it was used.
+/// The last configuration of `kubectl apply`, if there is one.
 fn last_applied(item: &Value) -> Result<Option<Value>, String> {
     let annotation =
         item.pointer("/metadata/annotations").and_then(|all| all.get(LAST_APPLIED)).and_then(Value::as_str);
@@ -30,7 +30,7 @@ fn last_applied(item: &Value) -> Result<Option<Value>, String> {
     annotation.map(parse).transpose()
 }
 
-/// The fields that somebody owns, entry by entry.
+/// The fields of the spec in `managedFields`.
 fn owned_fields(item: &Value) -> impl Iterator<Item = &Value> {
     let entries = item.pointer("/metadata/managedFields").and_then(Value::as_array);
     entries.into_iter().flatten().filter_map(|entry| entry.pointer("/fieldsV1/f:spec"))
@@ -40,12 +40,12 @@ fn drop_node_ports(item: &mut Value) -> Result<(), String> {
     if text(item, "/spec/type") == "ExternalName" {
         return Ok(());
     }
-    let chosen = match last_applied(item)? {
-        Some(applied) => Chosen::by_applying(&applied)?,
-        None => Chosen::by_owning(item),
+    let requested = match last_applied(item)? {
+        Some(applied) => RequestedNodePorts::from_last_applied(&applied)?,
+        None => RequestedNodePorts::from_managed_fields(item),
     };
     for port in list_at(item, "/spec/ports") {
-        if !chosen.has(port)
+        if !requested.contains(port)
             && let Some(port) = port.as_object_mut()
         {
             port.remove("nodePort");
@@ -54,16 +54,16 @@ fn drop_node_ports(item: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Node ports that somebody asked for.
-enum Chosen {
-    /// Named ports by their name, others by the node port itself.
+/// Requested node ports.
+enum RequestedNodePorts {
+    /// Named ports by name, others by node port.
     Applied { names: HashSet<String>, numbers: HashSet<i64> },
-    /// Ports by the key they have in managed fields.
+    /// Ports by their key in managed fields.
     Owned(HashSet<String>),
 }
 
-impl Chosen {
-    fn by_applying(applied: &Value) -> Result<Self, String> {
+impl RequestedNodePorts {
+    fn from_last_applied(applied: &Value) -> Result<Self, String> {
         let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
         for port in applied.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten() {
             let number = node_port(port)?;
@@ -76,12 +76,12 @@ impl Chosen {
         Ok(Self::Applied { names, numbers })
     }
 
-    fn by_owning(item: &Value) -> Self {
+    fn from_managed_fields(item: &Value) -> Self {
         let ports = owned_fields(item).filter_map(|spec| spec.get("f:ports")).filter_map(Value::as_object).flatten();
         Self::Owned(ports.filter(|(_, port)| port.get("f:nodePort").is_some()).map(|(key, _)| key.clone()).collect())
     }
 
-    fn has(&self, port: &Value) -> bool {
+    fn contains(&self, port: &Value) -> bool {
         match (self, text(port, "/name")) {
             (Self::Applied { numbers, .. }, "") => numbers.contains(&port["nodePort"].as_i64().unwrap_or(0)),
             (Self::Applied { names, .. }, name) => names.contains(name),
@@ -93,7 +93,7 @@ impl Chosen {
     }
 }
 
-/// Tools have written it as a number and as a string.
+/// A number, or a string in configurations of some tools.
 fn node_port(port: &Value) -> Result<i64, String> {
     match port.get("nodePort") {
         Some(Value::String(text)) => text.parse().map_err(|_| format!("node port {text:?} is not a number")),
@@ -109,9 +109,9 @@ fn drop_health_check_port(item: &mut Value) -> Result<(), String> {
     }
     let applied = last_applied(item)?;
     let applied = applied.as_ref().and_then(|applied| applied.pointer("/spec/healthCheckNodePort"));
-    let asked_for = applied.is_some_and(|port| *port != json!(0));
+    let requested = applied.is_some_and(|port| *port != json!(0));
     let owned = owned_fields(item).any(|spec| spec.get("f:healthCheckNodePort").is_some());
-    if !asked_for
+    if !requested
         && !owned
         && let Some(spec) = map_at(item, "/spec")
     {
@@ -125,8 +125,8 @@ fn drop_health_check_port(item: &mut Value) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn acted(mut item: Value, preserve: bool) -> Value {
-        act(&mut item, preserve).unwrap();
+    fn transformed(mut item: Value, preserve: bool) -> Value {
+        apply(&mut item, preserve).unwrap();
         item
     }
 
@@ -147,17 +147,17 @@ mod tests {
     }
 
     #[test]
-    fn addresses_go_unless_the_service_is_headless() {
+    fn addresses_are_removed_unless_the_service_is_headless() {
         let cases = [("10.0.0.1", false), ("None", true)];
         for (address, stays) in cases {
-            let item = acted(json!({"spec": {"clusterIP": address, "clusterIPs": [address]}}), false);
+            let item = transformed(json!({"spec": {"clusterIP": address, "clusterIPs": [address]}}), false);
             assert_eq!(item["spec"].get("clusterIP").is_some(), stays, "{address}");
             assert_eq!(item["spec"].get("clusterIPs").is_some(), stays, "{address}");
         }
     }
 
     #[test]
-    fn node_ports_stay_only_where_somebody_chose_them() {
+    fn only_requested_node_ports_stay() {
         let plain = json!([{"port": 32000, "nodePort": 32000}, {"port": 32001, "nodePort": 32001}]);
         let named =
             json!([{"name": "http", "port": 80, "nodePort": 8080}, {"name": "admin", "port": 90, "nodePort": 9090}]);
@@ -165,7 +165,7 @@ mod tests {
         let key = |port: i64| format!("k:{{\"port\":{port},\"protocol\":\"TCP\"}}");
         let none = vec![None, None];
         let cases = [
-            ("nobody chose any", plain.clone(), json!({}), none.clone()),
+            ("none requested", plain.clone(), json!({}), none.clone()),
             ("applied without node ports", plain.clone(), applied(json!({"ports": [{"port": 32000}]})), none.clone()),
             (
                 "one unnamed was applied",
@@ -181,31 +181,31 @@ mod tests {
             ),
             ("as a string", plain, applied(json!({"ports": [{"nodePort": "32001"}]})), vec![None, Some(32001)]),
             ("by name", named, applied(json!({"ports": [{"name": "http", "nodePort": 8080}]})), vec![Some(8080), None]),
-            ("owned by nobody", tcp.clone(), owned(json!({"f:ports": {key(443): {"f:port": {}}}})), none),
+            ("not in managed fields", tcp.clone(), owned(json!({"f:ports": {key(443): {"f:port": {}}}})), none),
             ("owned", tcp, owned(json!({"f:ports": {key(443): {"f:nodePort": {}}}})), vec![Some(30443), None]),
         ];
         for (case, ports, metadata, expected) in cases {
-            assert_eq!(node_ports(&acted(service(ports, metadata), false)), expected, "{case}");
+            assert_eq!(node_ports(&transformed(service(ports, metadata), false)), expected, "{case}");
         }
     }
 
     #[test]
-    fn node_ports_stay_when_the_restore_says_so() {
+    fn node_ports_stay_with_preserve_node_ports() {
         let ports = json!([{"port": 80, "nodePort": 8080}]);
-        assert_eq!(node_ports(&acted(service(ports, applied(json!({}))), true)), [Some(8080)]);
+        assert_eq!(node_ports(&transformed(service(ports, applied(json!({}))), true)), [Some(8080)]);
     }
 
     #[test]
-    fn an_annotation_that_cannot_be_read_fails_the_service() {
+    fn an_invalid_annotation_is_an_error() {
         let mut item = service(json!([]), json!({"annotations": {LAST_APPLIED: "{"}}));
-        assert!(act(&mut item, false).unwrap_err().contains(LAST_APPLIED));
+        assert!(apply(&mut item, false).unwrap_err().contains(LAST_APPLIED));
     }
 
     #[test]
-    fn the_health_check_port_stays_only_where_somebody_chose_it() {
+    fn only_a_requested_health_check_port_stays() {
         let local = |metadata: Value, policy: &str| json!({"metadata": metadata, "spec": {"type": "LoadBalancer", "externalTrafficPolicy": policy, "healthCheckNodePort": 8080}});
         let cases = [
-            ("nobody chose it", local(json!({}), "Local"), false, false),
+            ("not requested", local(json!({}), "Local"), false, false),
             ("the restore keeps node ports", local(json!({}), "Local"), true, true),
             ("another policy", local(json!({}), "Cluster"), false, true),
             ("applied", local(applied(json!({"healthCheckNodePort": 8080})), "Local"), false, true),
@@ -213,7 +213,7 @@ mod tests {
             ("owned", local(owned(json!({"f:healthCheckNodePort": {}})), "Local"), false, true),
         ];
         for (case, item, preserve, stays) in cases {
-            assert_eq!(acted(item, preserve)["spec"].get("healthCheckNodePort").is_some(), stays, "{case}");
+            assert_eq!(transformed(item, preserve)["spec"].get("healthCheckNodePort").is_some(), stays, "{case}");
         }
     }
 }

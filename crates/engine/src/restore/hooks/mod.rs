@@ -1,7 +1,7 @@
-//! Hooks of a restore: what a pod's annotations or the Restore ask for. Annotations win.
+//! Restore hooks, from annotations of a pod or from the Restore. Annotations override the Restore.
 
-mod pod;
-mod run;
+mod annotations;
+mod runner;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::labels::Selector;
 use serde_json::{Value, json};
 
-pub use run::{Earlier, HookCounts, HookSetting, PodHooks};
+pub use runner::{HookContext, HookCounts, PreviousHook, RestoreHookRunner};
 
 use crate::Error;
 
-/// How long a command may take that does not say.
-const EXEC_TIMEOUT: Duration = Duration::from_secs(30);
+/// Default timeout of a command.
+const DEFAULT_EXEC_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The hooks of one Restore, compiled.
 #[derive(Debug, Default)]
@@ -34,20 +34,20 @@ struct ResourceHooks {
     exec: Vec<ExecRestoreHook>,
 }
 
-/// A command to run in a restored pod, with every default filled in.
+/// A command to run in a restored pod, with defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecHook {
-    /// What it is called in messages.
+    /// Name in messages.
     pub name: String,
     /// The container.
     pub container: String,
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Whether its failure makes the restore partially failed, and keeps the hooks behind it from running.
+    /// `onError: Fail`: later hooks of the pod do not run.
     pub fails: bool,
-    /// How long the command may take.
+    /// Timeout of the command.
     pub exec_timeout: Duration,
-    /// How long the container is waited for; none means the restore's own limit.
+    /// Timeout of the wait for the container; `None` means the default of the restore.
     pub wait_timeout: Option<Duration>,
     /// Whether the container must be ready rather than running.
     pub wait_for_ready: bool,
@@ -61,28 +61,28 @@ impl RestoreHooks {
         Ok(Self { mapping: spec.namespace_mapping.clone(), resources })
     }
 
-    /// Containers to run before those of a pod that is on its way back, in its old namespace still.
+    /// Init containers to add to a pod in its original namespace.
     pub fn init_containers(&self, pod: &Value) -> Result<Vec<Value>, String> {
-        if let Some(container) = pod::annotated_container(pod) {
+        if let Some(container) = annotations::annotated_container(pod) {
             return Ok(vec![container]);
         }
-        Ok(self.applying(pod).flat_map(|hooks| hooks.init.iter().cloned()).collect())
+        Ok(self.matching(pod).flat_map(|hooks| hooks.init.iter().cloned()).collect())
     }
 
-    /// Commands to run in a pod, in their order. What names a container that the pod has not is an error of its own.
+    /// Commands to run in a pod, in order.
     pub fn commands(&self, pod: &Value) -> Vec<ExecHook> {
         let Some(first) = pod.pointer("/spec/containers/0/name").and_then(Value::as_str) else { return Vec::new() };
-        if let Some(hook) = pod::annotated_command(pod, first) {
+        if let Some(hook) = annotations::annotated_command(pod, first) {
             return vec![hook];
         }
         let named = |hooks: &ResourceHooks| -> Vec<ExecHook> {
             hooks.exec.iter().map(|hook| exec_hook(&hooks.name, hook, first)).collect()
         };
-        self.applying(pod).flat_map(named).collect()
+        self.matching(pod).flat_map(named).collect()
     }
 
-    /// Hooks are chosen by where a pod goes, not by where it came from.
-    fn applying<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = &'a ResourceHooks> {
+    /// Hooks are matched by the target namespace.
+    fn matching<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = &'a ResourceHooks> {
         let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         let namespace = self.mapping.get(namespace).map_or(namespace, String::as_str);
         let labels = pod.pointer("/metadata/labels").unwrap_or(&Value::Null);
@@ -96,21 +96,21 @@ impl RestoreHooks {
 impl ResourceHooks {
     fn compile(spec: &RestoreResourceHookSpec) -> Result<Self, Error> {
         let name = spec.name.clone().unwrap_or_default();
-        let refused = |problem: String| Error::Selection(format!("spec.hooks.resources: hook {name:?}: {problem}"));
+        let invalid = |error: String| Error::Selection(format!("spec.hooks.resources: hook {name:?}: {error}"));
         let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
         let selector = spec.label_selector.as_ref().map(|selector| {
-            let selector = serde_json::from_value(json!(selector)).map_err(|error| refused(error.to_string()))?;
-            Selector::new(&selector).map_err(|error| refused(error.to_string()))
+            let selector = serde_json::from_value(json!(selector)).map_err(|error| invalid(error.to_string()))?;
+            Selector::new(&selector).map_err(|error| invalid(error.to_string()))
         });
         let init = spec.post_hooks.iter().filter_map(|hook| hook.init.as_ref());
         let init: Vec<Value> = init.flat_map(|init| init.init_containers.iter().cloned()).collect();
-        init.iter().try_for_each(check_container).map_err(&refused)?;
+        init.iter().try_for_each(check_container).map_err(&invalid)?;
         let exec: Vec<ExecRestoreHook> = spec.post_hooks.iter().filter_map(|hook| hook.exec.clone()).collect();
         if exec.iter().any(|hook| hook.command.is_empty()) {
-            return Err(refused("an exec hook has no command".into()));
+            return Err(invalid("an exec hook has no command".into()));
         }
         Ok(Self {
-            namespaces: namespaces.map_err(|error| refused(error.to_string()))?,
+            namespaces: namespaces.map_err(|error| invalid(error.to_string()))?,
             selector: selector.transpose()?,
             init,
             exec,
@@ -129,7 +129,7 @@ fn check_container(container: &Value) -> Result<(), String> {
 }
 
 fn exec_hook(name: &str, hook: &ExecRestoreHook, first: &str) -> ExecHook {
-    let time = |time: Option<&plimsoll_api::go::GoDuration>| {
+    let timeout = |time: Option<&plimsoll_api::go::GoDuration>| {
         time.and_then(plimsoll_api::go::GoDuration::as_std).filter(|time| !time.is_zero())
     };
     ExecHook {
@@ -137,8 +137,8 @@ fn exec_hook(name: &str, hook: &ExecRestoreHook, first: &str) -> ExecHook {
         container: hook.container.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| first.to_owned()),
         command: hook.command.clone(),
         fails: hook.on_error == Some(HookErrorMode::Fail),
-        exec_timeout: time(hook.exec_timeout.as_ref()).unwrap_or(EXEC_TIMEOUT),
-        wait_timeout: time(hook.wait_timeout.as_ref()),
+        exec_timeout: timeout(hook.exec_timeout.as_ref()).unwrap_or(DEFAULT_EXEC_TIMEOUT),
+        wait_timeout: timeout(hook.wait_timeout.as_ref()),
         wait_for_ready: hook.wait_for_ready == Some(true),
     }
 }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_of_the_restore_are_chosen_by_target_namespace_and_labels() {
+    fn hooks_of_the_restore_match_by_target_namespace_and_labels() {
         let hooks = hooks(json!({"namespaceMapping": {"old": "new"}, "hooks": {"resources": [
             {"name": "a", "includedNamespaces": ["new"], "postHooks": [{"init": {"initContainers": [container("a")]}}]},
             {"name": "b", "labelSelector": {"matchLabels": {"app": "x"}}, "postHooks": [{"init": {"initContainers": [container("b")]}}]},
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_gets_the_first_container_and_default_times() {
+    fn a_command_defaults_to_the_first_container() {
         let hooks = hooks(json!({"hooks": {"resources": [{"name": "warm", "postHooks": [
             {"exec": {"command": ["warm"]}},
             {"exec": {"command": ["x"], "container": "side", "onError": "Fail", "execTimeout": "5s", "waitTimeout": "1m", "waitForReady": true}}]}]}}))
@@ -184,7 +184,7 @@ mod tests {
         let commands = hooks.commands(&pod("ns", json!({})));
         assert_eq!(
             (commands[0].container.as_str(), commands[0].exec_timeout, commands[0].wait_timeout),
-            ("main", EXEC_TIMEOUT, None)
+            ("main", DEFAULT_EXEC_TIMEOUT, None)
         );
         assert_eq!(
             commands[1],
@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn hooks_that_cannot_run_are_refused_by_name() {
-        for (post, problem) in [
+    fn invalid_hooks_are_errors_with_their_name() {
+        for (post, cause) in [
             (json!({"init": {"initContainers": [{"name": "x"}]}}), "an init container needs name, image and command"),
             (json!({"exec": {"container": "x"}}), "an exec hook has no command"),
         ] {
             let error = hooks(json!({"hooks": {"resources": [{"name": "bad", "postHooks": [post]}]}})).unwrap_err();
-            assert_eq!(error.to_string(), format!("spec.hooks.resources: hook \"bad\": {problem}"));
+            assert_eq!(error.to_string(), format!("spec.hooks.resources: hook \"bad\": {cause}"));
         }
     }
 }

@@ -1,27 +1,27 @@
-//! A bound claim: free of what an earlier restore left on it, and with its volume.
+//! PersistentVolumeClaims: removes labels of earlier restores and adds the volume.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use plimsoll_api::labels;
 use serde_json::{Map, Value};
 
-use super::{Answer, BackupItemAction, ItemId};
+use super::{BackupActionOutput, BackupItemAction, ItemId};
 use crate::Error;
 
-/// Named `velero.io/pv` by those who made it known.
-pub(super) struct BoundClaim;
+/// Velero calls this action `velero.io/pv`.
+pub(super) struct PersistentVolumeClaimAction;
 
-impl BackupItemAction for BoundClaim {
-    fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<Answer, Error>> {
+impl BackupItemAction for PersistentVolumeClaimAction {
+    fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<BackupActionOutput, Error>> {
         let name = backup.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        futures::future::ready(Ok(look_at(item, name))).boxed()
+        futures::future::ready(Ok(clean_claim(item, name))).boxed()
     }
 }
 
-fn look_at(claim: &Value, backup: &str) -> Answer {
+fn clean_claim(claim: &Value, backup: &str) -> BackupActionOutput {
     let volume = claim.pointer("/spec/volumeName").and_then(Value::as_str).unwrap_or_default();
     if volume.is_empty() || claim.pointer("/status/phase").and_then(Value::as_str) != Some("Bound") {
-        return Answer::default();
+        return BackupActionOutput::default();
     }
     let mut cleaned = claim.clone();
     if let Some(spec) = cleaned.get_mut("spec").and_then(Value::as_object_mut) {
@@ -31,11 +31,15 @@ fn look_at(claim: &Value, backup: &str) -> Answer {
         drop_stale_labels(all, backup);
     }
     let item = (cleaned != *claim).then_some(cleaned);
-    Answer { item, additional: vec![ItemId::new("persistentvolumes", None, volume)], ..Answer::default() }
+    BackupActionOutput {
+        item,
+        additional: vec![ItemId::new("persistentvolumes", None, volume)],
+        ..BackupActionOutput::default()
+    }
 }
 
-/// A claim that is restored gets a volume of its own, not a copy of what it was once made from. Without a storage class
-/// nothing is provisioned, so there the selector is what finds a volume.
+/// A restored claim gets a volume of its own, not a copy of its data source. Without a storage class the selector finds the
+/// volume, so it stays.
 fn clean_spec(spec: &mut Map<String, Value>) {
     spec.remove("dataSource");
     spec.remove("dataSourceRef");
@@ -65,16 +69,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_claim_brings_its_volume_and_an_unbound_one_nothing() {
+    fn a_bound_claim_adds_its_volume() {
         let bound = json!({"spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"}});
         let volume = ItemId::new("persistentvolumes", None, "pv-1");
-        assert_eq!(look_at(&bound, "b"), Answer { additional: vec![volume], ..Answer::default() });
+        assert_eq!(
+            clean_claim(&bound, "b"),
+            BackupActionOutput { additional: vec![volume], ..BackupActionOutput::default() }
+        );
         let pending = json!({"spec": {"volumeName": "pv-1", "dataSource": {}}, "status": {"phase": "Pending"}});
-        assert_eq!(look_at(&pending, "b"), Answer::default());
+        assert_eq!(clean_claim(&pending, "b"), BackupActionOutput::default());
     }
 
     #[test]
-    fn what_an_earlier_restore_left_on_a_claim_goes() {
+    fn labels_of_an_earlier_restore_are_removed() {
         let claim = json!({
             "metadata": {"labels": {"velero.io/restore-name": "r", "velero.io/backup-name": "old", "app": "x"}},
             "spec": {"volumeName": "pv", "dataSource": {"name": "s"}, "dataSourceRef": {"name": "s"}, "selector": {}},
@@ -82,23 +89,23 @@ mod tests {
         });
         let expected =
             json!({"metadata": {"labels": {"app": "x"}}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}});
-        assert_eq!(look_at(&claim, "b").item, Some(expected));
+        assert_eq!(clean_claim(&claim, "b").item, Some(expected));
     }
 
     #[test]
-    fn this_backups_own_label_stays() {
+    fn the_label_of_this_backup_stays() {
         let mut all = json!({"velero.io/backup-name": "b"}).as_object().cloned().unwrap();
         drop_stale_labels(&mut all, "b");
         assert_eq!(all.len(), 1);
     }
 
     #[test]
-    fn without_a_storage_class_the_selector_stays_but_for_stale_labels() {
+    fn without_a_storage_class_the_selector_stays() {
         let claim = json!({
             "spec": {"volumeName": "pv", "storageClassName": "", "selector": {"matchLabels": {"a": "b", "velero.io/x": "y"}}},
             "status": {"phase": "Bound"},
         });
-        let item = look_at(&claim, "b").item.unwrap();
+        let item = clean_claim(&claim, "b").item.unwrap();
         assert_eq!(item["spec"]["selector"], json!({"matchLabels": {"a": "b"}}));
     }
 }

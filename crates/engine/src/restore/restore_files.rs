@@ -1,4 +1,4 @@
-//! The files a restore leaves in the location.
+//! The files of a restore in the location.
 
 use plimsoll_archive::layout;
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
@@ -7,21 +7,21 @@ use plimsoll_store::Store;
 use serde_json::Value;
 
 use crate::Error;
-use crate::files::Files;
-use crate::outcome::Recorded;
-use crate::ports::Guard;
+use crate::operation_files::OperationFiles;
+use crate::outcome::RecordedFiles;
+use crate::ports::LeadershipGuard;
 
-/// Writes them; those of what this version does not restore are empty. Doing it again replaces them.
+/// Writes the files. Files of unsupported data are empty. A second call replaces them.
 pub async fn save(
     store: &Store,
     name: &str,
-    recorded: &Recorded,
+    recorded: &RecordedFiles,
     volumes: &[RestoreVolumeInfo],
     task: &Task,
-    guard: &dyn Guard,
+    guard: &dyn LeadershipGuard,
 ) -> Result<(), Error> {
     let volumes = if volumes.is_empty() { Value::Null } else { serde_json::json!(volumes) };
-    Files::default()
+    OperationFiles::default()
         .json(layout::restore_results(name), &recorded.results)?
         .json(layout::restore_item_operations(name), &Value::Null)?
         .json(layout::restore_volume_info(name), &volumes)?

@@ -1,13 +1,13 @@
-//! Definitions: one that was made before schemas were mandatory must say in its schemas what it said at the top.
+//! CustomResourceDefinitions: `preserveUnknownFields: true`, which v1 rejects, is moved into the schemas.
 
 use serde_json::{Value, json};
 
-use super::{Said, list_at, map_at, text};
+use super::{ActionEffect, list_at, map_at, text};
 
-pub(super) fn act(item: &mut Value, _: &Value) -> Said {
-    let asks = item.pointer("/spec/preserveUnknownFields") == Some(&json!(true));
-    if text(item, "/apiVersion") != "apiextensions.k8s.io/v1" || !asks {
-        return Said::default();
+pub(super) fn apply(item: &mut Value, _: &Value) -> ActionEffect {
+    let preserves = item.pointer("/spec/preserveUnknownFields") == Some(&json!(true));
+    if text(item, "/apiVersion") != "apiextensions.k8s.io/v1" || !preserves {
+        return ActionEffect::default();
     }
     if let Some(spec) = map_at(item, "/spec") {
         spec.insert("preserveUnknownFields".into(), json!(false));
@@ -17,23 +17,23 @@ pub(super) fn act(item: &mut Value, _: &Value) -> Said {
             schema.insert("x-kubernetes-preserve-unknown-fields".into(), json!(true));
         }
     }
-    Said::default()
+    ActionEffect::default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn acted(mut item: Value) -> Value {
-        act(&mut item, &Value::Null);
+    fn applied(mut item: Value) -> Value {
+        apply(&mut item, &Value::Null);
         item
     }
 
     #[test]
-    fn unknown_fields_are_kept_by_every_schema_instead() {
+    fn preserve_unknown_fields_is_moved_into_the_schemas() {
         let before = json!({"apiVersion": "apiextensions.k8s.io/v1", "spec": {"preserveUnknownFields": true,
             "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}}}, {"name": "v2"}]}});
-        let after = acted(before);
+        let after = applied(before);
         assert_eq!(after["spec"]["preserveUnknownFields"], false);
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         assert_eq!(
@@ -43,12 +43,12 @@ mod tests {
     }
 
     #[test]
-    fn other_definitions_are_left_as_they_are() {
+    fn other_definitions_are_not_changed() {
         for version in ["v1", "v1beta1"] {
             let preserve = version != "v1";
             let definition = json!({"apiVersion": format!("apiextensions.k8s.io/{version}"), "spec": {
                 "preserveUnknownFields": preserve, "versions": [{"schema": {"openAPIV3Schema": {}}}]}});
-            assert_eq!(acted(definition.clone()), definition);
+            assert_eq!(applied(definition.clone()), definition);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests of a restore: at the API server's pace, patient with one that restarts, not with a webhook that never answers.
+//! Requests of a restore: limited concurrency, retries, and a shorter limit for unreachable webhooks.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,25 +9,25 @@ use tokio::time::Instant;
 
 use super::run::{RestoreRun, failed};
 use crate::outcome::ItemOutcome;
-use crate::{Error, Patience};
+use crate::{Error, RetryPolicy};
 
-/// Webhooks that could not be called, and since when.
+/// Unreachable webhooks, and the time of the first failure.
 #[derive(Default)]
 pub(super) struct Webhooks {
-    broken: Mutex<HashMap<String, Instant>>,
+    unreachable_since: Mutex<HashMap<String, Instant>>,
 }
 
 impl Webhooks {
-    /// The error, made final once its webhook has been out of reach for too long: the items behind need not wait again.
-    fn judge(&self, error: Error, limit: Duration) -> Error {
+    /// Turns the error into a permanent one if its webhook has been unreachable for too long, so that other items do not wait.
+    fn check(&self, error: Error, limit: Duration) -> Error {
         let Some(webhook) = error.status().and_then(|status| unreachable_webhook(&status.message)) else {
             return error;
         };
         let webhook = webhook.to_owned();
         let now = Instant::now();
         let since = {
-            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-            *broken.entry(webhook.clone()).or_insert(now)
+            let mut unreachable_since = self.unreachable_since.lock().unwrap_or_else(PoisonError::into_inner);
+            *unreachable_since.entry(webhook.clone()).or_insert(now)
         };
         match error {
             Error::Api { what, source } if now.duration_since(since) >= limit => {
@@ -38,43 +38,43 @@ impl Webhooks {
     }
 }
 
-/// The webhook that an answer of the API server says it could not call.
+/// The name of the webhook that the API server could not call.
 fn unreachable_webhook(message: &str) -> Option<&str> {
     let rest = message.split_once("failed calling webhook \"")?.1;
     rest.split_once('"').map(|(name, _)| name)
 }
 
-/// The webhook that an answer of the API server says it was refused by.
-fn refusing_webhook(message: &str) -> Option<&str> {
+/// The name of the webhook that denied the request.
+fn denying_webhook(message: &str) -> Option<&str> {
     let rest = message.split_once("admission webhook \"")?.1;
     rest.split_once("\" denied the request").map(|(name, _)| name)
 }
 
 impl RestoreRun {
-    /// Sends one request, again if that can help. While it pauses, `task` waits, with the reason.
+    /// Sends a request, with retries. During a pause `task` waits, with the reason.
     pub(super) async fn send<T, F>(&self, task: &Task, attempt: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
         let once = || async {
-            let turn = self.inner.pace.enter().await;
+            let permit = self.state.limiter.acquire().await;
             let answer = attempt().await;
-            turn.answered(answer.as_ref().is_err_and(|error| error.code() == Some(429)));
-            answer.map_err(|error| self.inner.webhooks.judge(error, self.rules.limits.webhook))
+            permit.complete(answer.as_ref().is_err_and(|error| error.code() == Some(429)));
+            answer.map_err(|error| self.state.webhooks.check(error, self.rules.timeouts.webhook))
         };
-        Patience::default().run(task, once).await
+        RetryPolicy::default().run(task, once).await
     }
 }
 
-/// A refused item is an outcome; a process that may not act any more is not.
+/// Turns a failed request into the outcome of an item. Other errors end the restore.
 pub(super) fn outcome_of(error: Error) -> Result<ItemOutcome, Error> {
     let reason = match &error {
         Error::Api { .. } => reason_of(&error),
-        Error::Answer { .. } | Error::Webhook { .. } => error.reason(),
+        Error::InvalidResponse { .. } | Error::Webhook { .. } => error.reason(),
         _ => return Err(error),
     };
     let hint = match error.code() {
-        Some(404) => " (its kind is not served here: is a CustomResourceDefinition missing?)",
+        Some(404) => " (the cluster does not serve this kind; is a CustomResourceDefinition missing?)",
         _ => "",
     };
     Ok(failed(reason, format!("{error}{hint}")))
@@ -83,7 +83,7 @@ pub(super) fn outcome_of(error: Error) -> Result<ItemOutcome, Error> {
 fn reason_of(error: &Error) -> &'static str {
     let Some(status) = error.status() else { return error.reason() };
     match status.code {
-        _ if refusing_webhook(&status.message).is_some() => "WebhookDenied",
+        _ if denying_webhook(&status.message).is_some() => "WebhookDenied",
         403 => "Forbidden",
         404 => "KindNotServed",
         409 => "Conflict",
@@ -96,13 +96,13 @@ fn reason_of(error: &Error) -> &'static str {
 mod tests {
     use super::*;
 
-    fn refused(code: u16, message: &str) -> Error {
+    fn rejected(code: u16, message: &str) -> Error {
         let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
         Error::api("create x", kube::Error::Api(Box::new(status)))
     }
 
     #[test]
-    fn a_webhook_is_named_whether_it_refuses_or_cannot_be_reached() {
+    fn webhook_names_are_read_from_messages() {
         assert_eq!(
             unreachable_webhook(
                 "Internal error occurred: failed calling webhook \"policy.example.com\": Post: refused"
@@ -110,22 +110,22 @@ mod tests {
             Some("policy.example.com")
         );
         assert_eq!(
-            refusing_webhook("admission webhook \"p.example.com\" denied the request: no"),
+            denying_webhook("admission webhook \"p.example.com\" denied the request: no"),
             Some("p.example.com")
         );
-        assert_eq!(refusing_webhook("quota"), None);
-        let denied = outcome_of(refused(400, "admission webhook \"p\" denied the request: no")).unwrap();
+        assert_eq!(denying_webhook("quota"), None);
+        let denied = outcome_of(rejected(400, "admission webhook \"p\" denied the request: no")).unwrap();
         assert!(matches!(denied, ItemOutcome::Failed { reason, .. } if reason == "WebhookDenied"));
     }
 
     #[tokio::test]
-    async fn a_webhook_out_of_reach_is_waited_for_once_not_by_every_item() {
+    async fn the_wait_for_an_unreachable_webhook_is_shared_by_all_items() {
         let webhooks = Webhooks::default();
-        let error = || refused(500, "failed calling webhook \"p\": connection refused");
-        assert!(webhooks.judge(error(), Duration::from_hours(1)).is_retryable());
-        let last = webhooks.judge(error(), Duration::ZERO);
+        let error = || rejected(500, "failed calling webhook \"p\": connection refused");
+        assert!(webhooks.check(error(), Duration::from_hours(1)).is_retryable());
+        let last = webhooks.check(error(), Duration::ZERO);
         assert_eq!((last.is_retryable(), last.reason()), (false, "WebhookUnavailable"));
-        let another = refused(500, "failed calling webhook \"q\": connection refused");
-        assert!(webhooks.judge(another, Duration::from_hours(1)).is_retryable(), "another one has its own time");
+        let another = rejected(500, "failed calling webhook \"q\": connection refused");
+        assert!(webhooks.check(another, Duration::from_hours(1)).is_retryable(), "every webhook has its own limit");
     }
 }

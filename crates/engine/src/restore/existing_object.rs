@@ -1,48 +1,58 @@
-//! An object that is there already: whose it is, whether it is the same, and how it is changed into the one of the backup.
+//! Objects that exist already: comparison with the backup, and patches to update them.
 
 use jiff::Timestamp;
 use plimsoll_api::labels;
 use serde_json::{Map, Value, json};
 
-use super::item::Origin;
+use super::item::RestoreOrigin;
 
-/// What happens to objects that are there already and differ.
+/// `existingResourcePolicy`: what happens to existing objects that differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingPolicy {
-    /// They are left as they are.
+    /// They are not changed.
     #[default]
     None,
-    /// They are changed into those of the backup.
+    /// They are updated.
     Update,
 }
 
-/// What an object that is already there means.
+/// The result of the comparison of an existing object.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Existing {
-    /// Made by this restore: our own create, whose answer got lost, or an earlier attempt's.
-    Ours,
-    /// Equal to what we would have made, or to what was backed up.
+pub(super) enum ExistingObject {
+    /// Created by this restore: in an earlier attempt, or the response was lost.
+    CreatedByRestore,
+    /// Equal to the object to create, or to the object of the backup.
     Equal,
-    /// Somebody else's, and different.
+    /// Created by others, and different.
     Different,
 }
 
-/// Compares what is there with what we would have made. `original` is the object of the backup before actions took off what a
-/// cluster chooses by itself: an object that still has it all is equal too.
-pub(super) fn judge(there: &Value, wanted: &Value, original: &Value, origin: &Origin) -> Existing {
-    let label = there.pointer("/metadata/labels").and_then(|all| all.get(labels::RESTORE_NAME)).and_then(Value::as_str);
-    let created = there.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+/// Compares an existing object with the one to create. `original` is the object of the backup before actions removed fields
+/// that the cluster sets: an object that still has these fields is equal too.
+pub(super) fn compare_existing(
+    existing: &Value,
+    wanted: &Value,
+    original: &Value,
+    origin: &RestoreOrigin,
+) -> ExistingObject {
+    let label =
+        existing.pointer("/metadata/labels").and_then(|all| all.get(labels::RESTORE_NAME)).and_then(Value::as_str);
+    let created = existing.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
     let created = created.and_then(|text| text.parse::<Timestamp>().ok());
     if label == Some(&labels::valid_name(&origin.restore)) && created.is_some_and(|at| at >= origin.created) {
-        return Existing::Ours;
+        return ExistingObject::CreatedByRestore;
     }
-    let there = comparable(there);
-    if there == comparable(wanted) || there == comparable(original) { Existing::Equal } else { Existing::Different }
+    let existing = comparable(existing);
+    if existing == comparable(wanted) || existing == comparable(original) {
+        ExistingObject::Equal
+    } else {
+        ExistingObject::Different
+    }
 }
 
 const COMPARED_METADATA: [&str; 5] = ["name", "namespace", "labels", "annotations", "finalizers"];
 
-/// An object without what the API server and restores put on it.
+/// An object without the fields that the API server and restores set.
 pub(super) fn comparable(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -67,33 +77,33 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The merge patch that turns what is there into what is wanted, with the restore's labels. What actions took off because a
-/// cluster chooses it by itself stays as the cluster chose it.
-pub(super) fn update(there: &Value, wanted: &Value, original: &Value) -> Option<Value> {
-    let (there, bare) = (comparable(there), comparable(wanted));
-    let mut patch = difference(&there, &bare, original).unwrap_or_else(|| json!({}));
-    add_marks(&mut patch, wanted);
+/// The merge patch from the existing to the wanted object, with the labels of the restore. Fields that actions removed because
+/// the cluster sets them are not changed.
+pub(super) fn update_patch(existing: &Value, wanted: &Value, original: &Value) -> Option<Value> {
+    let (existing, bare) = (comparable(existing), comparable(wanted));
+    let mut patch = difference(&existing, &bare, original).unwrap_or_else(|| json!({}));
+    add_restore_labels(&mut patch, wanted);
     Some(patch).filter(|patch| patch.as_object().is_some_and(|patch| !patch.is_empty()))
 }
 
-/// The merge patch that gives an object the restore's labels and nothing else.
-pub(super) fn marks(wanted: &Value) -> Value {
+/// The merge patch that sets only the labels of the restore.
+pub(super) fn restore_labels_patch(wanted: &Value) -> Value {
     let mut patch = json!({});
-    add_marks(&mut patch, wanted);
+    add_restore_labels(&mut patch, wanted);
     patch
 }
 
-fn add_marks(patch: &mut Value, wanted: &Value) {
+fn add_restore_labels(patch: &mut Value, wanted: &Value) {
     let all = wanted.pointer("/metadata/labels");
-    for mark in [labels::BACKUP_NAME, labels::RESTORE_NAME] {
-        if let Some(value) = all.and_then(|all| all.get(mark)) {
-            patch["metadata"]["labels"][mark] = value.clone();
+    for key in [labels::BACKUP_NAME, labels::RESTORE_NAME] {
+        if let Some(value) = all.and_then(|all| all.get(key)) {
+            patch["metadata"]["labels"][key] = value.clone();
         }
     }
 }
 
-/// The merge patch from one value to another; nothing if they are equal. A field that `original` has and `to` has not was taken
-/// off on the way, and is left alone.
+/// The merge patch from one value to another; `None` if they are equal. A field that `original` has and `to` has not was
+/// removed by an action, and is not changed.
 pub(super) fn difference(from: &Value, to: &Value, original: &Value) -> Option<Value> {
     let (Value::Object(from), Value::Object(to)) = (from, to) else {
         return (from != to).then(|| to.clone());
@@ -114,13 +124,13 @@ pub(super) fn difference(from: &Value, to: &Value, original: &Value) -> Option<V
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// What a service account of the backup adds to the one that is there: a cluster makes accounts of its own, so they are merged
-/// whatever the policy is. What is there is never replaced.
-pub(super) fn merge_account(there: &Value, wanted: &Value) -> Option<Value> {
+/// The merge patch that adds the entries of a service account of the backup. Clusters create accounts themselves, so they are
+/// merged regardless of the policy. Existing entries are never replaced.
+pub(super) fn service_account_patch(existing: &Value, wanted: &Value) -> Option<Value> {
     let mut patch = json!({});
     for field in ["secrets", "imagePullSecrets"] {
         let entries = |object: &Value| object.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
-        let (mut merged, found) = (entries(there), entries(there).len());
+        let (mut merged, found) = (entries(existing), entries(existing).len());
         for entry in entries(wanted) {
             if merged.iter().all(|known| known.get("name") != entry.get("name")) {
                 merged.push(entry);
@@ -132,7 +142,7 @@ pub(super) fn merge_account(there: &Value, wanted: &Value) -> Option<Value> {
     }
     for field in ["labels", "annotations"] {
         let entries = |object: &Value| object["metadata"][field].as_object().cloned().unwrap_or_default();
-        let known = entries(there);
+        let known = entries(existing);
         for (key, value) in entries(wanted).into_iter().filter(|(key, _)| !known.contains_key(key)) {
             patch["metadata"][field][key] = value;
         }
@@ -146,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    fn origin() -> Origin {
-        Origin {
+    fn origin() -> RestoreOrigin {
+        RestoreOrigin {
             restore: "r".into(),
             created: "2026-01-02T00:00:00Z".parse().unwrap(),
             backup: "b".into(),
@@ -155,7 +165,7 @@ mod tests {
         }
     }
 
-    fn there(label: &str, created: &str, data: &str) -> Value {
+    fn existing(label: &str, created: &str, data: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": data}, "metadata": {"name": "x", "uid": "1",
             "creationTimestamp": created, "labels": {"velero.io/restore-name": label}}})
     }
@@ -166,53 +176,58 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_carries_our_name_and_is_not_older_is_our_own_work() {
+    fn an_object_with_the_label_that_is_not_older_was_created_by_this_restore() {
         let wanted = config_map("other");
-        let judge = |label, created| judge(&there(label, created, "v"), &wanted, &Value::Null, &origin());
-        assert_eq!(judge("r", "2026-01-02T00:00:00Z"), Existing::Ours);
-        assert_eq!(judge("r", "2026-01-01T23:59:59Z"), Existing::Different, "an earlier restore of the same name");
-        assert_eq!(judge("else", "2026-01-03T00:00:00Z"), Existing::Different);
+        let compare_existing =
+            |label, created| compare_existing(&existing(label, created, "v"), &wanted, &Value::Null, &origin());
+        assert_eq!(compare_existing("r", "2026-01-02T00:00:00Z"), ExistingObject::CreatedByRestore);
+        assert_eq!(
+            compare_existing("r", "2026-01-01T23:59:59Z"),
+            ExistingObject::Different,
+            "an earlier restore of the same name"
+        );
+        assert_eq!(compare_existing("else", "2026-01-03T00:00:00Z"), ExistingObject::Different);
     }
 
     #[test]
-    fn an_equal_object_is_known_as_equal_whatever_the_server_put_on_it() {
-        let found = there("else", "2026-01-03T00:00:00Z", "v");
-        assert_eq!(judge(&found, &config_map("v"), &Value::Null, &origin()), Existing::Equal);
+    fn fields_of_the_api_server_are_not_compared() {
+        let found = existing("else", "2026-01-03T00:00:00Z", "v");
+        assert_eq!(compare_existing(&found, &config_map("v"), &Value::Null, &origin()), ExistingObject::Equal);
     }
 
     #[test]
-    fn an_object_that_is_as_it_was_backed_up_is_equal_though_actions_took_something_off() {
+    fn an_object_equal_to_the_backup_is_equal_though_actions_removed_fields() {
         let service = json!({"kind": "Service", "spec": {"clusterIP": "10.0.0.1"}, "metadata": {"name": "s"}});
         let wanted = json!({"kind": "Service", "spec": {}, "metadata": {"name": "s"}});
-        assert_eq!(judge(&service, &wanted, &service, &origin()), Existing::Equal);
+        assert_eq!(compare_existing(&service, &wanted, &service, &origin()), ExistingObject::Equal);
         let mut other = service.clone();
         other["spec"]["clusterIP"] = json!("10.0.0.2");
-        assert_eq!(judge(&other, &wanted, &service, &origin()), Existing::Different);
+        assert_eq!(compare_existing(&other, &wanted, &service, &origin()), ExistingObject::Different);
     }
 
     #[test]
-    fn an_update_changes_what_differs_and_keeps_what_the_cluster_chose() {
+    fn an_update_keeps_fields_that_the_cluster_set() {
         let found = json!({"spec": {"clusterIP": "10.0.0.2", "type": "ClusterIP", "extra": 1, "ports": [1]}, "metadata": {"name": "s"}});
         let original = json!({"spec": {"clusterIP": "10.0.0.1", "type": "NodePort", "ports": [2]}});
         let wanted = json!({"spec": {"type": "NodePort", "ports": [2]}, "metadata": {"name": "s",
             "labels": {"velero.io/restore-name": "r", "velero.io/backup-name": "b"}}});
         assert_eq!(
-            update(&found, &wanted, &original).unwrap(),
+            update_patch(&found, &wanted, &original).unwrap(),
             json!({"spec": {"type": "NodePort", "ports": [2], "extra": null},
                 "metadata": {"labels": {"velero.io/restore-name": "r", "velero.io/backup-name": "b"}}})
         );
     }
 
     #[test]
-    fn service_accounts_are_merged_and_nothing_that_is_there_is_replaced() {
+    fn service_accounts_are_merged_without_replacing_entries() {
         let found =
             json!({"metadata": {"labels": {"a": "1"}, "annotations": {"x": "1"}}, "secrets": [{"name": "one"}]});
         let wanted = json!({"metadata": {"labels": {"a": "2", "b": "2"}, "annotations": {"x": "2"}},
             "secrets": [{"name": "one"}, {"name": "two"}], "imagePullSecrets": [{"name": "pull"}]});
         assert_eq!(
-            merge_account(&found, &wanted).unwrap(),
+            service_account_patch(&found, &wanted).unwrap(),
             json!({"metadata": {"labels": {"b": "2"}}, "secrets": [{"name": "one"}, {"name": "two"}], "imagePullSecrets": [{"name": "pull"}]})
         );
-        assert_eq!(merge_account(&wanted, &found), None, "nothing is missing there");
+        assert_eq!(service_account_patch(&wanted, &found), None, "nothing is missing");
     }
 }

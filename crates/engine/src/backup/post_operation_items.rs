@@ -1,4 +1,4 @@
-//! Items that are read again once the work that began with them has ended, and take their place in the archive.
+//! Post-operation items: read again after an item operation has ended, and replaced in the archive.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,79 +13,80 @@ use plimsoll_store::Store;
 use tokio::io::AsyncWriteExt;
 
 use super::actions::ItemId;
-use crate::cluster::{Cluster, Resource, complete};
-use crate::files::Files;
-use crate::ports::Guard;
-use crate::{Error, Patience};
+use crate::cluster::{Cluster, Resource, add_type_meta};
+use crate::operation_files::OperationFiles;
+use crate::ports::LeadershipGuard;
+use crate::{Error, RetryPolicy};
 
-type Fresh = BTreeMap<ItemId, (String, Bytes)>;
+type ItemContents = BTreeMap<ItemId, (String, Bytes)>;
 
-/// Reads items again and puts them into the archive of a backup: those that it has are replaced, others are added. Returns
-/// what could not be read.
-pub async fn read_again(
+/// Reads items again and replaces them in the archive of a backup, or adds them. Returns an error message for each item that
+/// could not be read.
+pub async fn update_post_operation_items(
     cluster: &Cluster,
     store: &Store,
     name: &str,
-    wanted: Vec<ItemId>,
+    items: Vec<ItemId>,
     scratch: &Path,
     task: &Task,
-    guard: &dyn Guard,
+    guard: &dyn LeadershipGuard,
 ) -> Result<Vec<String>, Error> {
-    let discovered = Patience::default().run(task, || cluster.discover()).await?;
-    let (fresh, absent) = read(cluster, &discovered.resources, wanted, task).await?;
+    let discovered = RetryPolicy::default().run(task, || cluster.discover()).await?;
+    let (fresh, missing) = read(cluster, &discovered.resources, items, task).await?;
     if fresh.is_empty() {
-        return Ok(absent);
+        return Ok(missing);
     }
     let (before, after) = (scratch.join("before.tar.gz"), scratch.join("after.tar.gz"));
     let key = layout::backup_contents(name);
     task.say(&key);
-    Patience::default().run(task, || download(store, &key, &before)).await?;
+    RetryPolicy::default().run(task, || download(store, &key, &before)).await?;
     let rewriting = tokio::task::spawn_blocking({
         let (before, after) = (before.clone(), after.clone());
         move || rewrite(&before, &after, fresh)
     });
-    let rewritten = rewriting.await.unwrap_or_else(|_| Err(std::io::Error::other("the rewriting panicked").into()));
+    let rewritten =
+        rewriting.await.unwrap_or_else(|_| Err(std::io::Error::other("rewriting the archive panicked").into()));
     rewritten.map_err(|source| Error::Archive { name: key.clone(), source })?;
-    Files::default().spooled(key, &after).write(store, task, guard).await?;
-    Ok(absent)
+    OperationFiles::default().spooled(key, &after).write(store, task, guard).await?;
+    Ok(missing)
 }
 
 async fn read(
     cluster: &Cluster,
     served: &[Resource],
-    wanted: Vec<ItemId>,
+    items: Vec<ItemId>,
     task: &Task,
-) -> Result<(Fresh, Vec<String>), Error> {
-    let (mut fresh, mut absent) = (Fresh::new(), Vec::new());
+) -> Result<(ItemContents, Vec<String>), Error> {
+    let (mut fresh, mut missing) = (ItemContents::new(), Vec::new());
     let steps = task.meter(Unit::Steps);
-    for item in wanted {
+    for item in items {
         task.say(item.to_string());
         let Some(resource) = served.iter().find(|served| served.group_resource() == item.group_resource) else {
-            absent.push(format!("{item} is to be read again, and this cluster serves no such resource"));
+            missing.push(format!("post-operation item {item}: the cluster does not serve this resource"));
             continue;
         };
         let path = format!("{}/{}", resource.path(item.namespace.as_deref()), item.name);
-        match Patience::default().run(task, || cluster.get(&path)).await? {
+        match RetryPolicy::default().run(task, || cluster.get(&path)).await? {
             Some(object) => {
-                fresh.insert(item, (resource.version.clone(), complete(&object, resource)));
+                fresh.insert(item, (resource.version.clone(), add_type_meta(&object, resource)));
             }
-            None => absent.push(format!("{item} is to be read again, and is not there any longer")),
+            None => missing.push(format!("post-operation item {item} not found")),
         }
         steps.add(1);
     }
-    Ok((fresh, absent))
+    Ok((fresh, missing))
 }
 
 async fn download(store: &Store, key: &str, file: &PathBuf) -> Result<(), Error> {
-    let mut pieces = store.reader(key).await?;
+    let mut chunks = store.reader(key).await?;
     let mut out = tokio::fs::File::create(file).await.map_err(|e| Error::scratch(file, e))?;
-    while let Some(piece) = pieces.next().await {
-        out.write_all(&piece?).await.map_err(|e| Error::scratch(file, e))?;
+    while let Some(chunk) = chunks.next().await {
+        out.write_all(&chunk?).await.map_err(|e| Error::scratch(file, e))?;
     }
     out.flush().await.map_err(|e| Error::scratch(file, e))
 }
 
-fn rewrite(before: &Path, after: &Path, mut fresh: Fresh) -> Result<(), plimsoll_archive::Error> {
+fn rewrite(before: &Path, after: &Path, mut fresh: ItemContents) -> Result<(), plimsoll_archive::Error> {
     let mut archive = Reader::new(File::open(before)?);
     let mut out = Writer::new(std::io::BufWriter::new(File::create(after)?))?;
     while let Some(item) = archive.next_item()? {
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_that_is_there_is_replaced_another_one_is_added_and_the_rest_stays() {
+    fn existing_items_are_replaced_and_new_items_are_added() {
         let scratch = tempfile::tempdir().unwrap();
         let (before, after) = (scratch.path().join("a"), scratch.path().join("b"));
         let object = |name: &str, state: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}, "data": {"state": state}});

@@ -1,4 +1,4 @@
-//! What the filters of a spec mean for the resources of a cluster.
+//! Filters of a Backup or Restore, applied to the resources of a cluster.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use serde::Serialize;
 use crate::Error;
 use crate::cluster::{ItemMeta, Resource};
 
-const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const CLAIMS: &str = "persistentvolumeclaims";
 
-/// The filters of one spec, compiled, with the names of its resources resolved.
-pub struct Selecting {
+/// The compiled filters of a spec, with resolved resource names.
+pub struct ItemFilter {
     selection: Selection,
     catalog: DiscoveredResources,
-    finer: bool,
+    by_item: bool,
     order: RestoreOrder,
     label_query: Option<String>,
-    adds_definitions: bool,
+    adds_crds: bool,
 }
 
-impl Selecting {
+impl ItemFilter {
     /// The filters of a backup, for a cluster with these resources and namespaces.
     pub fn for_backup(
         spec: &BackupSpec,
@@ -36,7 +36,7 @@ impl Selecting {
         namespaces: &[String],
     ) -> Result<Self, Error> {
         let (filters, catalog) = (read(spec)?, catalog(resources));
-        let selection = Selection::for_backup(&filters, policies, namespaces, &catalog).map_err(|e| refused(&e))?;
+        let selection = Selection::for_backup(&filters, policies, namespaces, &catalog).map_err(|e| invalid(&e))?;
         Ok(Self::new(selection, &filters, policies, catalog))
     }
 
@@ -47,7 +47,7 @@ impl Selecting {
         resources: &[Resource],
     ) -> Result<Self, Error> {
         let (filters, catalog) = (read(spec)?, catalog(resources));
-        let selection = Selection::for_restore(&filters, policies, &catalog).map_err(|e| refused(&e))?;
+        let selection = Selection::for_restore(&filters, policies, &catalog).map_err(|e| invalid(&e))?;
         Ok(Self::new(selection, &filters, policies, catalog))
     }
 
@@ -59,101 +59,101 @@ impl Selecting {
     ) -> Self {
         let by_policy = policies.is_some_and(ResourcePolicies::has_filters);
         Self {
-            finer: by_policy || selection.has_selector(),
+            by_item: by_policy || selection.has_selector(),
             order: RestoreOrder::new(&RestorePriorities::default(), &catalog),
-            // A filter policy takes the place of the selector for what it covers, so the API server must not apply it.
+            // A filter policy overrides the selector, so the API server must not apply the selector.
             label_query: filters.label_selector.as_ref().filter(|_| !by_policy).map(query_text),
-            adds_definitions: !decides_about_definitions(filters),
+            adds_crds: !mentions_crds(filters),
             selection,
             catalog,
         }
     }
 
-    /// The names of the cluster's resources.
+    /// The discovered resources of the cluster.
     pub fn catalog(&self) -> &DiscoveredResources {
         &self.catalog
     }
 
-    /// Whether more than its resource and its namespace decides about an item.
-    pub fn is_finer_than_resources(&self) -> bool {
-        self.finer
+    /// Whether items are filtered by more than resource and namespace.
+    pub fn filters_single_items(&self) -> bool {
+        self.by_item
     }
 
-    /// Objects that come first within their resource.
+    /// `orderedResources`: objects that come first within their resource.
     pub fn ordered(&self) -> &OrderedResources {
         self.selection.ordered()
     }
 
-    /// The namespaces that are included by their own names, if that is how namespaces are chosen.
+    /// The namespaces that are included by name.
     pub fn named_namespaces(&self) -> Vec<&str> {
         self.selection.named_namespaces().unwrap_or_default()
     }
 
-    /// Whether an item that an action asked for goes into a backup.
-    pub fn adds(&self, group_resource: &str, meta: &ItemMeta) -> bool {
+    /// Whether a backup includes an additional item of an action.
+    pub fn includes_additional_item(&self, group_resource: &str, meta: &ItemMeta) -> bool {
         let none = BTreeMap::new();
         self.selection.additional(&item_of(group_resource, meta, &none)).is_included()
     }
 
-    /// Whether anything of a resource is kept in a backup. Namespaces are read in any case: what they hold decides.
-    pub fn resource(&self, resource: &Resource) -> bool {
+    /// Whether a backup includes a resource. Namespaces are read in any case: their items decide.
+    pub fn includes_resource(&self, resource: &Resource) -> bool {
         self.selection.resource(&resource.group_resource(), resource.namespaced).is_included()
     }
 
-    /// Whether claims are kept at all.
-    pub fn claims(&self) -> bool {
+    /// Whether PersistentVolumeClaims are included.
+    pub fn includes_claims(&self) -> bool {
         self.selection.resource(CLAIMS, true).is_included()
     }
 
-    /// Whether pods of a namespace are kept.
-    pub fn pods_of(&self, namespace: &str) -> bool {
-        self.namespace(namespace) && self.selection.resource("pods", true).is_included()
+    /// Whether pods of a namespace are included.
+    pub fn includes_pods_of(&self, namespace: &str) -> bool {
+        self.includes_namespace(namespace) && self.selection.resource("pods", true).is_included()
     }
 
-    /// Whether objects of a namespace are kept.
-    pub fn namespace(&self, name: &str) -> bool {
+    /// Whether objects of a namespace are included.
+    pub fn includes_namespace(&self, name: &str) -> bool {
         self.selection.namespace(name).is_included()
     }
 
-    /// Whether no namespace is left out.
-    pub fn every_namespace(&self) -> bool {
+    /// Whether all namespaces are included.
+    pub fn includes_all_namespaces(&self) -> bool {
         self.selection.every_namespace()
     }
 
-    /// Whether a listed item is kept in a backup.
-    pub fn keeps(&self, group_resource: &str, meta: &ItemMeta) -> bool {
+    /// Whether a backup includes an item.
+    pub fn includes_item(&self, group_resource: &str, meta: &ItemMeta) -> bool {
         let none = BTreeMap::new();
         self.selection.item(&item_of(group_resource, meta, &none)) == FilterDecision::Include
     }
 
-    /// Whether the object of a namespace is kept in a backup, of which `inhabited` says whether anything in it is.
-    pub fn keeps_namespace(&self, meta: &ItemMeta, inhabited: bool) -> bool {
+    /// Whether a backup includes a Namespace object. `has_items` says whether it includes items of the namespace.
+    pub fn includes_namespace_object(&self, meta: &ItemMeta, has_items: bool) -> bool {
         let none = BTreeMap::new();
         let active = meta.deletion_timestamp.is_none();
         match self.selection.namespace_object(&meta.name, meta.labels.as_ref().unwrap_or(&none), active) {
             NamespaceInclusion::Always => true,
-            NamespaceInclusion::WithItems => inhabited,
+            NamespaceInclusion::WithItems => has_items,
             NamespaceInclusion::Never => false,
         }
     }
 
-    /// The selector that the API server can apply by itself.
+    /// The label selector that the API server can apply.
     pub fn label_query(&self) -> Option<String> {
         self.label_query.clone()
     }
 
-    /// Whether the definitions of kept custom resources are kept, because nobody said anything about definitions.
-    pub fn adds_definitions(&self) -> bool {
-        self.adds_definitions
+    /// Whether the CustomResourceDefinitions of included items are added: the filters do not mention them.
+    pub fn adds_crds_of_items(&self) -> bool {
+        self.adds_crds
     }
 
-    /// The place of a resource in the order of a restore.
+    /// The position of a resource in the restore order.
     pub fn rank(&self, group_resource: &str) -> u32 {
         self.order.rank(group_resource)
     }
 
-    /// Whether an object of the archive is restored.
-    pub fn restores(
+    /// Whether an item of the archive is restored.
+    pub fn restores_item(
         &self,
         group_resource: &str,
         kind: &str,
@@ -168,8 +168,8 @@ impl Selecting {
             && self.selection.item(&item).is_included()
     }
 
-    /// Whether an object that an action asked for is restored.
-    pub fn restores_additional(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
+    /// Whether an additional item of an action is restored.
+    pub fn restores_additional_item(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
         let item = Item { group_resource, kind: "", namespace, name, labels: &(), deleting: false };
         self.selection.additional_to_restore(&item).is_included()
     }
@@ -186,18 +186,18 @@ fn item_of<'a>(group_resource: &'a str, meta: &'a ItemMeta, none: &'a BTreeMap<S
     }
 }
 
-/// The filters stand in the spec under the same names.
+/// The fields of the filters have the same names in the spec.
 fn read(spec: &impl Serialize) -> Result<Filters, Error> {
     let read = serde_json::to_value(spec).and_then(serde_json::from_value);
-    read.map_err(|error| Error::Selection(format!("the filters cannot be read: {error}")))
+    read.map_err(|error| Error::Selection(format!("invalid filters: {error}")))
 }
 
-fn refused(error: &plimsoll_select::Error) -> Error {
+fn invalid(error: &plimsoll_select::Error) -> Error {
     Error::Selection(error.to_string())
 }
 
 fn catalog(resources: &[Resource]) -> DiscoveredResources {
-    let known = |resource: &Resource| DiscoveredResource {
+    let to_discovered = |resource: &Resource| DiscoveredResource {
         group: resource.group.clone(),
         plural: resource.plural.clone(),
         singular: resource.kind.to_lowercase(),
@@ -205,22 +205,22 @@ fn catalog(resources: &[Resource]) -> DiscoveredResources {
         short_names: resource.aliases.clone(),
         namespaced: resource.namespaced,
     };
-    DiscoveredResources::new(resources.iter().map(known).collect())
+    DiscoveredResources::new(resources.iter().map(to_discovered).collect())
 }
 
-fn decides_about_definitions(filters: &Filters) -> bool {
+fn mentions_crds(filters: &Filters) -> bool {
     let lists = [
         &filters.included_resources,
         &filters.excluded_resources,
         &filters.included_cluster_scoped_resources,
         &filters.excluded_cluster_scoped_resources,
     ];
-    let names = ["crd", "crds", "customresourcedefinition", "customresourcedefinitions", DEFINITIONS];
+    let names = ["crd", "crds", "customresourcedefinition", "customresourcedefinitions", CRDS];
     filters.include_cluster_resources == Some(false)
         || lists.into_iter().flatten().any(|name| names.contains(&name.to_lowercase().as_str()))
 }
 
-/// A selector as a query has it.
+/// A selector in its string form.
 fn query_text(selector: &LabelSelector) -> String {
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
     let set = selector.match_expressions.iter().flatten().map(|expression| {

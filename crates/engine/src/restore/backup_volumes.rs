@@ -1,6 +1,6 @@
-//! PersistentVolumes and claims: which volumes come back as objects, and which are made anew.
+//! PersistentVolumes and claims: which volumes are restored as objects, and which are provisioned again.
 //!
-//! What cannot be restored is refused by name: a claim that comes back empty without a word is the worst a restore can do.
+//! Data that cannot be restored is an error with the name of the volume: a claim must not be empty unnoticed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -12,85 +12,85 @@ use plimsoll_store::Store;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::item::Origin;
+use super::item::RestoreOrigin;
 use crate::Error;
 
 /// How the data of a volume was backed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
-    /// By a volume-snapshotter plugin.
+enum VolumeMethod {
+    /// Snapshot of a volume snapshotter.
     NativeSnapshot,
-    /// File by file.
+    /// File-system backup.
     PodVolume,
-    /// By a CSI driver, and the snapshot is still there.
+    /// CSI snapshot.
     CsiSnapshot,
-    /// By a CSI driver, and the data was moved into a repository.
+    /// Data movement.
     Moved,
-    /// By a CSI driver, in vain.
+    /// CSI snapshot that failed.
     CsiFailed,
-    /// Not at all.
+    /// No data in the backup.
     None,
 }
 
-/// What is known of the backup's volumes.
+/// The volumes of a backup.
 #[derive(Debug, Default)]
-pub struct Volumes {
+pub struct BackupVolumes {
     /// By the name of the PersistentVolume.
-    methods: HashMap<String, Method>,
-    /// Claims whose files were backed up, as `namespace/name`.
+    methods: HashMap<String, VolumeMethod>,
+    /// Claims with a file-system backup, as `namespace/name`.
     claims: HashSet<String>,
-    /// The backups of files.
-    files: Vec<PodVolumeBackup>,
-    /// Whether claims come back as the snapshots of their CSI drivers.
+    /// File-system backups.
+    pod_volume_backups: Vec<PodVolumeBackup>,
+    /// Whether the cluster supports CSI snapshots.
     csi: bool,
-    /// Whether the Restore does not want their data.
+    /// `restorePVs: false`.
     without_data: bool,
-    /// The snapshots of plugins.
-    native: Vec<VolumeSnapshot>,
-    /// Volumes that are made anew for their claims.
+    /// Snapshots of volume snapshotters.
+    native_snapshots: Vec<VolumeSnapshot>,
+    /// Volumes that are provisioned for their claims.
     provisioned: Mutex<HashSet<String>>,
-    /// Volumes that have another name than in the backup.
+    /// New names of volumes, by the name in the backup.
     renamed: Mutex<HashMap<String, String>>,
 }
 
-/// What is to be done about a PersistentVolume.
+/// How a PersistentVolume is restored.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Decision {
-    /// It is restored as an object.
-    AsItIs,
-    /// Its claim gets a new one. The text says what is lost by that.
-    MadeAnew(Option<String>),
-    /// It is made from a plugin's snapshot, unless it is still there.
-    FromSnapshot,
+pub(super) enum VolumeDecision {
+    /// As an object.
+    RestoreObject,
+    /// Provisioned for its claim. The text describes lost data.
+    Provision(Option<String>),
+    /// From the snapshot of a volume snapshotter, unless the volume exists.
+    RestoreSnapshot,
 }
 
-impl Volumes {
-    /// Reads what lies beside the backup. `restore_volumes` is `restorePVs` of the Restore.
+impl BackupVolumes {
+    /// Reads the metadata files of the backup. `restore_volumes` is `restorePVs` of the Restore.
     pub async fn read(store: &Store, backup: &str, restore_volumes: Option<bool>) -> Result<Self, Error> {
         let infos: Vec<BackupVolumeInfo> = list(store, &layout::backup_volume_info(backup)).await?;
         let snapshots: Vec<VolumeSnapshot> = list(store, &layout::backup_volume_snapshots(backup)).await?;
-        let files: Vec<PodVolumeBackup> = list(store, &layout::backup_pod_volume_backups(backup)).await?;
-        let native = snapshots.clone();
+        let pod_volume_backups: Vec<PodVolumeBackup> = list(store, &layout::backup_pod_volume_backups(backup)).await?;
+        let native_snapshots = snapshots.clone();
         let snapshots =
-            snapshots.into_iter().map(|snapshot| (snapshot.spec.persistent_volume_name, Method::NativeSnapshot));
+            snapshots.into_iter().map(|snapshot| (snapshot.spec.persistent_volume_name, VolumeMethod::NativeSnapshot));
         let infos = infos.into_iter().filter(|info| !info.pv_name.is_empty()).map(|info| {
             let method = match info.backup_method.as_str() {
-                "NativeSnapshot" => Method::NativeSnapshot,
-                "PodVolumeBackup" => Method::PodVolume,
-                "CSISnapshot" if info.result == "failed" => Method::CsiFailed,
-                "CSISnapshot" if info.snapshot_data_moved => Method::Moved,
-                "CSISnapshot" => Method::CsiSnapshot,
-                _ => Method::None,
+                "NativeSnapshot" => VolumeMethod::NativeSnapshot,
+                "PodVolumeBackup" => VolumeMethod::PodVolume,
+                "CSISnapshot" if info.result == "failed" => VolumeMethod::CsiFailed,
+                "CSISnapshot" if info.snapshot_data_moved => VolumeMethod::Moved,
+                "CSISnapshot" => VolumeMethod::CsiSnapshot,
+                _ => VolumeMethod::None,
             };
             (info.pv_name, method)
         });
-        let claims = files.iter().filter_map(claim_of).collect();
-        // What the volume infos say goes before what older backups have.
+        let claims = pod_volume_backups.iter().filter_map(claim_of).collect();
+        // Volume infos override the snapshot list of older backups.
         Ok(Self {
             methods: snapshots.chain(infos).collect(),
             claims,
-            files,
-            native,
+            pod_volume_backups,
+            native_snapshots,
             csi: false,
             without_data: restore_volumes == Some(false),
             provisioned: Mutex::default(),
@@ -98,36 +98,36 @@ impl Volumes {
         })
     }
 
-    /// Whether claims come back as the snapshots of their CSI drivers.
+    /// Whether the cluster supports CSI snapshots.
     #[must_use]
     pub fn with_csi(self, csi: bool) -> Self {
         Self { csi, ..self }
     }
 
-    /// Whether the data of volumes is to be restored.
+    /// Whether the data of volumes is restored.
     pub fn restores_data(&self) -> bool {
         !self.without_data
     }
 
-    /// The backups of files.
-    pub fn files(&self) -> &[PodVolumeBackup] {
-        &self.files
+    /// File-system backups.
+    pub fn pod_volume_backups(&self) -> &[PodVolumeBackup] {
+        &self.pod_volume_backups
     }
 
-    /// The snapshots of plugins that volumes are to be made from.
-    pub fn native(&self) -> &[VolumeSnapshot] {
-        if self.without_data { &[] } else { &self.native }
+    /// The snapshots that volumes are restored from.
+    pub fn native_snapshots(&self) -> &[VolumeSnapshot] {
+        if self.without_data { &[] } else { &self.native_snapshots }
     }
 
-    fn method(&self, volume: &Value) -> Method {
+    fn method(&self, volume: &Value) -> VolumeMethod {
         let name = volume.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         if let Some(method) = self.methods.get(name) {
             return *method;
         }
-        if self.has_files(volume) { Method::PodVolume } else { Method::None }
+        if self.has_files(volume) { VolumeMethod::PodVolume } else { VolumeMethod::None }
     }
 
-    /// Whether the files of a volume's claim can be restored.
+    /// Whether the claim of a volume has a file-system backup.
     fn has_files(&self, volume: &Value) -> bool {
         let claim = |field: &str| volume.pointer(&format!("/spec/claimRef/{field}")).and_then(Value::as_str);
         match (claim("namespace"), claim("name")) {
@@ -136,51 +136,51 @@ impl Volumes {
         }
     }
 
-    /// Decides about a volume of the backup.
-    pub(super) fn decide(&self, volume: &Value) -> Decision {
+    /// Decides how a volume is restored.
+    pub(super) fn decide(&self, volume: &Value) -> VolumeDecision {
         let deletes = volume.pointer("/spec/persistentVolumeReclaimPolicy").and_then(Value::as_str) == Some("Delete");
         let wanted = !self.without_data;
         match self.method(volume) {
-            Method::NativeSnapshot if wanted => Decision::FromSnapshot,
-            // Its files come back through a pod that mounts the claim.
-            Method::PodVolume if self.has_files(volume) => Decision::MadeAnew(None),
-            Method::PodVolume => Decision::MadeAnew(wanted.then(|| {
-                "the backup of its files failed, or is not in the backup's list: its claim gets an empty volume".into()
-            })),
-            Method::CsiSnapshot if !self.csi => Decision::MadeAnew(wanted.then(|| {
-                "its data is in a snapshot of a CSI driver, and this cluster knows no VolumeSnapshots: its claim gets an \
+            VolumeMethod::NativeSnapshot if wanted => VolumeDecision::RestoreSnapshot,
+            // The files are restored through a pod that mounts the claim.
+            VolumeMethod::PodVolume if self.has_files(volume) => VolumeDecision::Provision(None),
+            VolumeMethod::PodVolume => VolumeDecision::Provision(
+                wanted.then(|| "its file-system backup failed or is missing: its claim gets an empty volume".into()),
+            ),
+            VolumeMethod::CsiSnapshot if !self.csi => VolumeDecision::Provision(wanted.then(|| {
+                "its data is in a CSI snapshot, and this cluster does not serve VolumeSnapshots: its claim gets an \
                  empty volume"
                     .into()
             })),
-            Method::CsiFailed => Decision::MadeAnew(wanted.then(|| {
-                "the snapshot of its CSI driver failed at backup: its claim gets an empty volume".into()
-            })),
-            Method::CsiSnapshot | Method::Moved => Decision::MadeAnew(None),
-            Method::None if deletes => Decision::MadeAnew(None),
-            Method::None | Method::NativeSnapshot => Decision::AsItIs,
+            VolumeMethod::CsiFailed => VolumeDecision::Provision(
+                wanted.then(|| "its CSI snapshot failed during the backup: its claim gets an empty volume".into()),
+            ),
+            VolumeMethod::CsiSnapshot | VolumeMethod::Moved => VolumeDecision::Provision(None),
+            VolumeMethod::None if deletes => VolumeDecision::Provision(None),
+            VolumeMethod::None | VolumeMethod::NativeSnapshot => VolumeDecision::RestoreObject,
         }
     }
 
-    /// Its claim gets a new volume.
-    pub(super) fn make_anew(&self, volume: &str) {
+    /// Marks a volume as provisioned for its claim.
+    pub(super) fn mark_provisioned(&self, volume: &str) {
         self.provisioned.lock().unwrap_or_else(PoisonError::into_inner).insert(volume.to_owned());
     }
 
-    /// It has another name from now on.
+    /// Records the new name of a volume.
     pub(super) fn rename(&self, volume: &str, to: &str) {
         self.renamed.lock().unwrap_or_else(PoisonError::into_inner).insert(volume.to_owned(), to.to_owned());
     }
 
-    /// Takes off a claim what tied it to its volume, and the volume itself if that is made anew; one that has another name now
-    /// is called by it.
+    /// Removes the binding of a claim to its volume, and the volume name if the volume is provisioned. A new name of the volume
+    /// is set.
     pub(super) fn release_claim(&self, claim: &mut Value) {
         let volume = claim.pointer("/spec/volumeName").and_then(Value::as_str).unwrap_or_default().to_owned();
         if volume.is_empty() {
             return;
         }
         release(claim);
-        let anew = self.provisioned.lock().unwrap_or_else(PoisonError::into_inner).contains(&volume);
-        if let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut).filter(|_| anew) {
+        let provisioned = self.provisioned.lock().unwrap_or_else(PoisonError::into_inner).contains(&volume);
+        if let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut).filter(|_| provisioned) {
             spec.remove("volumeName");
         }
         let renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner).get(&volume).cloned();
@@ -190,8 +190,8 @@ impl Volumes {
     }
 }
 
-/// Makes a volume one that its claim, in its new namespace, can be bound to again.
-pub(super) fn release_volume(volume: &mut Value, origin: &Origin) {
+/// Removes the binding of a volume, so that its claim can bind to it in the target namespace.
+pub(super) fn release_volume(volume: &mut Value, origin: &RestoreOrigin) {
     release(volume);
     if let Some(claim) = volume.pointer_mut("/spec/claimRef").and_then(Value::as_object_mut)
         && let Some(namespace) = claim.get("namespace").and_then(Value::as_str).map(|ns| origin.target(ns).to_owned())
@@ -211,7 +211,7 @@ fn release(object: &mut Value) {
     }
 }
 
-/// The claim whose files a pod volume backup holds. One that ended well without a snapshot held none: the volume was empty.
+/// The claim of a completed PodVolumeBackup. Without a snapshot the volume was empty.
 fn claim_of(backup: &PodVolumeBackup) -> Option<String> {
     let claim = backup.metadata.annotations.as_ref()?.get("velero.io/pvc-name")?;
     let raw = json!(backup);
@@ -220,7 +220,7 @@ fn claim_of(backup: &PodVolumeBackup) -> Option<String> {
     done.then(|| format!("{namespace}/{claim}"))
 }
 
-/// A list beside the backup; one that is not there is empty.
+/// Reads a list file of the backup; a missing file is an empty list.
 async fn list<T: DeserializeOwned>(store: &Store, key: &str) -> Result<Vec<T>, Error> {
     if !store.exists(key).await? {
         return Ok(Vec::new());
@@ -235,11 +235,11 @@ mod tests {
 
     use super::*;
 
-    fn volumes(method: Method, restore_volumes: Option<bool>) -> Volumes {
-        Volumes {
+    fn volumes(method: VolumeMethod, restore_volumes: Option<bool>) -> BackupVolumes {
+        BackupVolumes {
             methods: HashMap::from([("pv".to_owned(), method)]),
             without_data: restore_volumes == Some(false),
-            ..Volumes::default()
+            ..BackupVolumes::default()
         }
     }
 
@@ -251,28 +251,28 @@ mod tests {
     #[test]
     fn the_method_and_the_reclaim_policy_decide() {
         let decide = |method, wanted, policy: &str| volumes(method, wanted).decide(&volume(policy));
-        assert_eq!(decide(Method::None, None, "Retain"), Decision::AsItIs);
-        assert_eq!(decide(Method::None, None, "Delete"), Decision::MadeAnew(None));
-        assert!(matches!(decide(Method::PodVolume, None, "Retain"), Decision::MadeAnew(Some(_))));
-        assert!(matches!(decide(Method::CsiSnapshot, Some(true), "Retain"), Decision::MadeAnew(Some(_))));
-        assert_eq!(decide(Method::CsiSnapshot, Some(false), "Retain"), Decision::MadeAnew(None));
-        assert!(matches!(decide(Method::CsiFailed, None, "Delete"), Decision::MadeAnew(Some(_))));
-        assert_eq!(decide(Method::Moved, None, "Retain"), Decision::MadeAnew(None));
-        let known = volumes(Method::CsiSnapshot, None).with_csi(true);
-        assert_eq!(known.decide(&volume("Retain")), Decision::MadeAnew(None));
-        assert_eq!(decide(Method::NativeSnapshot, None, "Retain"), Decision::FromSnapshot);
-        assert_eq!(decide(Method::NativeSnapshot, Some(false), "Delete"), Decision::AsItIs);
+        assert_eq!(decide(VolumeMethod::None, None, "Retain"), VolumeDecision::RestoreObject);
+        assert_eq!(decide(VolumeMethod::None, None, "Delete"), VolumeDecision::Provision(None));
+        assert!(matches!(decide(VolumeMethod::PodVolume, None, "Retain"), VolumeDecision::Provision(Some(_))));
+        assert!(matches!(decide(VolumeMethod::CsiSnapshot, Some(true), "Retain"), VolumeDecision::Provision(Some(_))));
+        assert_eq!(decide(VolumeMethod::CsiSnapshot, Some(false), "Retain"), VolumeDecision::Provision(None));
+        assert!(matches!(decide(VolumeMethod::CsiFailed, None, "Delete"), VolumeDecision::Provision(Some(_))));
+        assert_eq!(decide(VolumeMethod::Moved, None, "Retain"), VolumeDecision::Provision(None));
+        let known = volumes(VolumeMethod::CsiSnapshot, None).with_csi(true);
+        assert_eq!(known.decide(&volume("Retain")), VolumeDecision::Provision(None));
+        assert_eq!(decide(VolumeMethod::NativeSnapshot, None, "Retain"), VolumeDecision::RestoreSnapshot);
+        assert_eq!(decide(VolumeMethod::NativeSnapshot, Some(false), "Delete"), VolumeDecision::RestoreObject);
     }
 
     #[test]
-    fn a_volume_whose_files_can_be_restored_is_made_anew_without_a_word() {
+    fn a_volume_with_a_file_system_backup_is_provisioned_without_error() {
         let claims = HashSet::from(["old/c".to_owned()]);
-        let known = Volumes { claims, ..volumes(Method::PodVolume, None) };
-        assert_eq!(known.decide(&volume("Retain")), Decision::MadeAnew(None));
+        let known = BackupVolumes { claims, ..volumes(VolumeMethod::PodVolume, None) };
+        assert_eq!(known.decide(&volume("Retain")), VolumeDecision::Provision(None));
     }
 
     #[test]
-    fn a_volume_that_was_empty_comes_back_empty_without_a_word() {
+    fn an_empty_volume_is_provisioned_without_error() {
         let backup = |status: Value| {
             serde_json::from_value(json!({"apiVersion": "velero.io/v1", "kind": "PodVolumeBackup",
                 "metadata": {"name": "x", "annotations": {"velero.io/pvc-name": "c"}},
@@ -284,15 +284,15 @@ mod tests {
         let failed: PodVolumeBackup = backup(json!({"phase": "Failed"}));
         let decide = |one: &PodVolumeBackup| {
             let claims = claim_of(one).into_iter().collect();
-            Volumes { claims, ..volumes(Method::PodVolume, None) }.decide(&volume("Retain"))
+            BackupVolumes { claims, ..volumes(VolumeMethod::PodVolume, None) }.decide(&volume("Retain"))
         };
-        assert_eq!(decide(&empty), Decision::MadeAnew(None));
-        assert!(matches!(decide(&failed), Decision::MadeAnew(Some(_))));
+        assert_eq!(decide(&empty), VolumeDecision::Provision(None));
+        assert!(matches!(decide(&failed), VolumeDecision::Provision(Some(_))));
     }
 
     #[test]
-    fn a_volume_is_released_from_its_old_claim_and_follows_the_namespace() {
-        let origin = Origin {
+    fn the_binding_of_a_volume_is_removed_and_its_namespace_mapped() {
+        let origin = RestoreOrigin {
             restore: String::new(),
             created: jiff::Timestamp::MIN,
             backup: String::new(),
@@ -305,9 +305,9 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_loses_its_volume_only_if_that_is_made_anew() {
-        let volumes = Volumes::default();
-        volumes.make_anew("gone");
+    fn a_claim_loses_its_volume_name_only_if_the_volume_is_provisioned() {
+        let volumes = BackupVolumes::default();
+        volumes.mark_provisioned("gone");
         for (name, stays) in [("gone", false), ("kept", true)] {
             let mut claim = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": name}});
             volumes.release_claim(&mut claim);

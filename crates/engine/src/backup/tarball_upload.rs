@@ -1,10 +1,10 @@
-//! Items into a tarball, the tarball into the location, while items are still being read.
+//! Writes items to the tarball and uploads it while items are still being read.
 //!
 //! ```text
 //!  readers ──batches──▶ one thread: tar + gzip ──parts──▶ upload
 //!           (bounded)                           (bounded)
 //! ```
-//! Both channels are bounded, so a slow location slows the readers and nothing piles up.
+//! Both channels are bounded, so a slow location slows down the readers.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,62 +15,63 @@ use plimsoll_progress::Meter;
 use plimsoll_store::Store;
 use tokio::sync::mpsc;
 
-use crate::cluster::{ItemMeta, Resource, complete};
+use crate::cluster::{ItemMeta, Resource, add_type_meta};
 use crate::outcome::{ItemOutcome, ItemRef, Recorder};
-use crate::ports::Guard;
+use crate::ports::LeadershipGuard;
 use crate::{Error, kill};
 
 /// Selected items of one resource.
 pub struct Batch {
-    /// What they are.
+    /// The resource.
     pub resource: Arc<Resource>,
-    /// The items as the API server sent them or as actions made them, and what the filters saw of them.
+    /// The items as the API server sent them or as actions changed them, with their metadata.
     pub items: Vec<(ItemMeta, Bytes)>,
 }
 
-/// Where the items go and who counts them.
-pub struct Packing {
+/// Writes the tarball of a backup.
+pub struct TarballUpload {
     /// The location.
     pub store: Store,
-    /// The tarball's key.
+    /// Key of the tarball.
     pub key: String,
-    /// Takes down each item.
+    /// Records each item.
     pub recorder: Arc<Recorder>,
-    /// Items in the tarball.
+    /// Counts items in the tarball.
     pub items: Meter,
-    /// Bytes in the location.
+    /// Counts uploaded bytes.
     pub bytes: Meter,
-    /// Leave to write.
-    pub guard: Arc<dyn Guard>,
+    /// Checked before every write.
+    pub guard: Arc<dyn LeadershipGuard>,
 }
 
-/// Enough to amortise a request, small enough to hold a few.
+/// Size of a part: amortises a request, and a few fit into memory.
 const PART_BYTES: usize = 1 << 20;
 
-impl Packing {
-    /// Packs batches until the channel closes. Nothing is visible under the key before this returns `Ok`.
+impl TarballUpload {
+    /// Writes batches until the channel closes. The object is visible only after this returns `Ok`.
     ///
     /// # Cancel safety
-    /// Dropping the future aborts the upload; the thread ends with the next thing it does.
+    /// Dropping the future aborts the upload; the thread ends at its next send.
     pub async fn run(self, batches: mpsc::Receiver<Batch>) -> Result<(), Error> {
         let Self { store, key, recorder, items, bytes, guard } = self;
         let (parts, mut outgoing) = mpsc::channel::<Bytes>(2);
         let name = key.clone();
-        let packing = tokio::task::spawn_blocking(move || pack(batches, PartWriter::new(parts), &recorder, &items));
+        let writing =
+            tokio::task::spawn_blocking(move || write_items(batches, PartWriter::new(parts), &recorder, &items));
         let mut upload = store.upload(&key).await?;
         while let Some(part) = outgoing.recv().await {
-            guard.effect()?;
+            guard.check_effect()?;
             let size = part.len() as u64;
             kill::point("backup.part.before");
             upload.write(part).await?;
             kill::point("backup.part.after");
             bytes.add(size);
         }
-        match packing.await {
-            Ok(packed) => packed.map_err(|source| Error::Archive { name, source })?,
+        match writing.await {
+            Ok(written) => written.map_err(|source| Error::Archive { name, source })?,
             Err(panic) => return Err(Error::scratch(name.as_ref(), io::Error::other(panic))),
         }
-        guard.effect()?;
+        guard.check_effect()?;
         kill::point("backup.tarball.before");
         upload.finish().await?;
         kill::point("backup.tarball.after");
@@ -78,7 +79,7 @@ impl Packing {
     }
 }
 
-fn pack(
+fn write_items(
     mut batches: mpsc::Receiver<Batch>,
     out: PartWriter,
     recorder: &Recorder,
@@ -87,7 +88,7 @@ fn pack(
     let mut archive = tarball::Writer::new(out)?;
     while let Some(batch) = batches.blocking_recv() {
         for (meta, object) in &batch.items {
-            pack_item(&mut archive, &batch.resource, meta, object)?;
+            write_item(&mut archive, &batch.resource, meta, object)?;
             recorder.item(&item_ref(&batch.resource, meta), &ItemOutcome::BackedUp);
             items.add(1);
         }
@@ -95,23 +96,23 @@ fn pack(
     archive.finish()?.flush().map_err(plimsoll_archive::Error::from)
 }
 
-fn pack_item(
+fn write_item(
     archive: &mut tarball::Writer<PartWriter>,
     resource: &Resource,
     meta: &ItemMeta,
     object: &Bytes,
 ) -> Result<(), plimsoll_archive::Error> {
-    // Here and not before: completed items are copies, and a page of them would be in memory twice.
-    let object = complete(object, resource);
+    // Not earlier: this copies the item, and a page would be in memory twice.
+    let object = add_type_meta(object, resource);
     archive.append_object(&resource.group_resource(), &resource.version, meta.namespace.as_deref(), &meta.name, &object)
 }
 
-/// How an item is called in outcomes and lists.
+/// The reference of an item in outcomes and lists.
 pub fn item_ref(resource: &Resource, meta: &ItemMeta) -> ItemRef {
     ItemRef { kind: resource.list_key(), namespace: meta.namespace.clone(), name: meta.name.clone() }
 }
 
-/// Hands what is written to the upload, in parts.
+/// Sends written data to the upload, in parts.
 struct PartWriter {
     parts: mpsc::Sender<Bytes>,
     buffer: Vec<u8>,

@@ -1,44 +1,44 @@
-//! Who owns the fields of an object: what was known of it at backup time is known again afterwards.
+//! Field ownership: restores the `managedFields` of the backup.
 //!
-//! The API server ignores `managedFields` in a create, and makes the `fieldManager` of the request the owner of everything in it.
-//! So one manager that only ever updated is named in the create itself. Several of them, or one that applied, cost a second
+//! The API server ignores `managedFields` in a create, and makes the `fieldManager` of the request the owner of all fields. So
+//! a single manager with operation Update is named in the create. Several managers, or one with operation Apply, need a second
 //! request.
 
 use serde_json::{Value, json};
 
-/// The name under which we own what nobody else does.
-pub(super) const OURSELVES: &str = "plimsoll";
-/// The API server takes no longer names.
-const LONGEST_NAME: usize = 128;
+/// Our field manager, for objects without another one.
+pub(super) const FIELD_MANAGER: &str = "plimsoll";
+/// Limit of the API server.
+const MAX_MANAGER_LENGTH: usize = 128;
 
-/// How ownership is given back.
+/// How field ownership is restored.
 #[derive(Debug, PartialEq)]
-pub(super) struct Ownership {
+pub(super) struct FieldOwnership {
     /// The manager named in the create.
     pub(super) manager: String,
-    /// What is written afterwards, where the create cannot say it.
+    /// The entries that a second request writes, if the create cannot set them.
     pub(super) entries: Option<Value>,
 }
 
-impl Ownership {
-    /// Takes the entries off an object that is about to be created.
+impl FieldOwnership {
+    /// Removes the entries from an object that is about to be created.
     pub(super) fn take(object: &mut Value) -> Self {
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
         let entries = metadata.and_then(|metadata| metadata.remove("managedFields"));
-        let ourselves = |entries| Self { manager: OURSELVES.to_owned(), entries };
-        let Some(Value::Array(entries)) = entries else { return ourselves(None) };
+        let own_manager = |entries| Self { manager: FIELD_MANAGER.to_owned(), entries };
+        let Some(Value::Array(entries)) = entries else { return own_manager(None) };
         let mut owners = entries.iter().filter(|entry| entry.get("subresource").is_none_or(|s| s == ""));
         match (owners.next(), owners.next()) {
-            (None, _) => ourselves(None),
+            (None, _) => own_manager(None),
             (Some(one), None) if is_update(one) => {
-                let name = one["manager"].as_str().unwrap_or(OURSELVES).to_owned();
+                let name = one["manager"].as_str().unwrap_or(FIELD_MANAGER).to_owned();
                 Self { manager: name, entries: None }
             }
-            _ => ourselves(Some(Value::Array(entries))),
+            _ => own_manager(Some(Value::Array(entries))),
         }
     }
 
-    /// The patch that gives the created object its owners, if it needs one.
+    /// The patch that restores the entries after the create, if it is needed.
     pub(super) fn patch(&self) -> Option<Value> {
         self.entries.as_ref().map(|entries| json!({ "metadata": { "managedFields": entries } }))
     }
@@ -46,44 +46,44 @@ impl Ownership {
 
 fn is_update(entry: &Value) -> bool {
     let name = entry["manager"].as_str().unwrap_or_default();
-    let nameable = !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(|c| !c.is_control());
-    entry["operation"] == "Update" && nameable
+    let is_valid_name = !name.is_empty() && name.len() <= MAX_MANAGER_LENGTH && name.chars().all(|c| !c.is_control());
+    entry["operation"] == "Update" && is_valid_name
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn taken(entries: &Value) -> Ownership {
+    fn taken(entries: &Value) -> FieldOwnership {
         let mut object = json!({"metadata": {"name": "x", "managedFields": entries}});
-        let ownership = Ownership::take(&mut object);
+        let ownership = FieldOwnership::take(&mut object);
         assert_eq!(object, json!({"metadata": {"name": "x"}}));
         ownership
     }
 
     #[test]
-    fn one_manager_that_only_updated_is_named_in_the_create() {
+    fn a_single_manager_with_update_is_named_in_the_create() {
         let status = json!({"manager": "kubelet", "operation": "Update", "subresource": "status"});
         let entries = json!([{"manager": "helm", "operation": "Update"}, status]);
-        assert_eq!(taken(&entries), Ownership { manager: "helm".into(), entries: None });
+        assert_eq!(taken(&entries), FieldOwnership { manager: "helm".into(), entries: None });
     }
 
     #[test]
-    fn one_that_applied_or_several_are_written_afterwards() {
+    fn apply_or_several_managers_need_a_patch() {
         let applied = json!([{"manager": "kubectl", "operation": "Apply"}]);
         let several = json!([{"manager": "a", "operation": "Update"}, {"manager": "b", "operation": "Update"}]);
         for entries in [applied, several] {
             let ownership = taken(&entries);
-            assert_eq!(ownership.manager, OURSELVES);
+            assert_eq!(ownership.manager, FIELD_MANAGER);
             assert_eq!(ownership.patch(), Some(json!({"metadata": {"managedFields": entries}})));
         }
     }
 
     #[test]
-    fn what_nobody_owned_becomes_ours() {
-        let ours = Ownership { manager: OURSELVES.into(), entries: None };
+    fn objects_without_managers_get_our_field_manager() {
+        let ours = FieldOwnership { manager: FIELD_MANAGER.into(), entries: None };
         assert_eq!(taken(&json!([])), ours);
         assert_eq!(taken(&json!([{"manager": "kubelet", "operation": "Update", "subresource": "status"}])), ours);
-        assert_eq!(Ownership::take(&mut json!({"metadata": {}})), ours);
+        assert_eq!(FieldOwnership::take(&mut json!({"metadata": {}})), ours);
     }
 }

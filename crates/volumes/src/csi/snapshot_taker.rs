@@ -1,25 +1,25 @@
-//! One snapshot: asked for, and waited for until the driver has it.
+//! Creates a VolumeSnapshot and waits until the driver has taken it.
 
 use std::time::Duration;
 
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use plimsoll_api::labels;
-use plimsoll_engine::operations::Reading;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::item_operations::ItemOperationProgress;
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::LeaderClient;
 use plimsoll_progress::{Task, Total, Unit};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::state::{self, SnapshotDetails, State};
+use super::snapshot_state::{SnapshotDetails, SnapshotState, snapshot_state};
 use super::{DELETION_POLICY, DRIVER_NAME, HANDLE, RESTORE_SIZE, VERSION, contents, snapshots, text};
 
-/// How often a snapshot is looked at.
-const EVERY: Duration = Duration::from_millis(500);
+/// How often a snapshot is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A snapshot that was made.
+/// A created snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct CreatedSnapshot {
     pub namespace: String,
@@ -29,31 +29,31 @@ pub(super) struct CreatedSnapshot {
 }
 
 impl CreatedSnapshot {
-    /// What its operation is called.
+    /// ID of its item operation.
     pub fn operation(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
-/// Takes one.
+/// Takes the snapshot of a claim.
 pub(super) struct SnapshotTaker<'a> {
     pub leader: &'a LeaderClient,
     pub backup: &'a str,
     pub uid: &'a str,
-    /// How long a driver may take.
+    /// Timeout of the driver.
     pub limit: Duration,
     pub task: &'a Task,
 }
 
 impl SnapshotTaker<'_> {
-    /// The name of the snapshot of a claim. The same name for the same work: a new leader finds it.
+    /// The name of the snapshot of a claim. It is stable, so that a new leader finds it.
     pub fn name_for(&self, claim: &Value) -> String {
         let name = text(claim, "/metadata/name");
         let digest = Sha256::digest(format!("{}\0{}", self.uid, text(claim, "/metadata/uid")));
         format!("velero-{}-{}", &name[..name.floor_char_boundary(200)], hex::encode(&digest[..5]))
     }
 
-    /// Asks for the snapshot and waits until the driver has it.
+    /// Creates the snapshot and waits until the driver has taken it.
     pub async fn take(&self, claim: &Value, class: &str) -> Result<CreatedSnapshot, Error> {
         let namespace = text(claim, "/metadata/namespace");
         let name = self.name_for(claim);
@@ -62,14 +62,14 @@ impl SnapshotTaker<'_> {
             Ok(taken) => taken,
             Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
             Err(error) => {
-                // What will never be must not stay behind.
+                // Do not leave a failed snapshot behind.
                 let _ = snapshots(&self.leader.client, namespace).delete(&name, &DeleteParams::default()).await;
                 return Err(error);
             }
         };
-        let made = CreatedSnapshot { namespace: namespace.to_owned(), name, class: class.to_owned(), taken };
-        self.annotate(&made.namespace, &made.name, &made.taken).await?;
-        Ok(made)
+        let created = CreatedSnapshot { namespace: namespace.to_owned(), name, class: class.to_owned(), taken };
+        self.annotate(&created.namespace, &created.name, &created.taken).await?;
+        Ok(created)
     }
 
     async fn create(&self, claim: &Value, class: &str, name: &str) -> Result<(), Error> {
@@ -78,8 +78,10 @@ impl SnapshotTaker<'_> {
             "metadata": { "name": name, "namespace": namespace, "labels": {
                 labels::BACKUP_NAME: labels::valid_name(self.backup), labels::BACKUP_UID: self.uid } },
             "spec": { "source": { "persistentVolumeClaimName": of }, "volumeSnapshotClassName": class } });
-        let object: DynamicObject = serde_json::from_value(object)
-            .map_err(|e| Error::Answer { what: format!("make VolumeSnapshot {name}"), detail: e.to_string() })?;
+        let object: DynamicObject = serde_json::from_value(object).map_err(|e| Error::InvalidResponse {
+            what: format!("create VolumeSnapshot {name}"),
+            detail: e.to_string(),
+        })?;
         let api = snapshots(&self.leader.client, namespace);
         let create = || async {
             match api.create(&PostParams::default(), &object).await {
@@ -89,37 +91,39 @@ impl SnapshotTaker<'_> {
         };
         self.leader.fence.check()?;
         kill::point("csi.create.before");
-        Patience::default().run(self.task, create).await?;
+        RetryPolicy::default().run(self.task, create).await?;
         kill::point("csi.create.after");
         Ok(())
     }
 
-    /// Waits until the driver has it. What it says is wrong for good ends that at once.
+    /// Waits until the driver has taken it. A permanent error ends the wait.
     async fn wait(&self, namespace: &str, name: &str) -> Result<SnapshotDetails, Error> {
         let failed = |reason: &'static str, message: String| Error::Volumes { reason, message, retryable: false };
         let deadline = Instant::now() + self.limit;
-        let words = format!("waiting for the driver to take snapshot {namespace}/{name}");
+        let message = format!("waiting for the driver to take snapshot {namespace}/{name}");
         let mut waiting = None;
         loop {
-            let trouble =
-                match Patience::default().run(self.task, || look(&self.leader.client, namespace, name)).await? {
-                    State::Taken(taken) => {
+            let last_error =
+                match RetryPolicy::default().run(self.task, || read_state(&self.leader.client, namespace, name)).await?
+                {
+                    SnapshotState::Taken(taken) => {
                         self.show(&taken);
                         return Ok(taken);
                     }
-                    State::Failed(why) => return Err(failed("SnapshotFailed", why)),
-                    State::Pending(trouble) => trouble,
+                    SnapshotState::Failed(error) => return Err(failed("SnapshotFailed", error)),
+                    SnapshotState::Pending(last_error) => last_error,
                 };
-            if let Some(trouble) = &trouble {
-                self.task.hint(trouble);
+            if let Some(last_error) = &last_error {
+                self.task.hint(last_error);
             }
             if Instant::now() >= deadline {
-                let why = trouble.unwrap_or_else(|| "no error reported; is the snapshot-controller running?".into());
+                let error =
+                    last_error.unwrap_or_else(|| "no error reported; is the snapshot-controller running?".into());
                 let limit = self.limit.as_secs();
-                return Err(failed("SnapshotTimedOut", format!("the driver has no snapshot after {limit} s: {why}")));
+                return Err(failed("SnapshotTimedOut", format!("the driver has no snapshot after {limit} s: {error}")));
             }
-            waiting.get_or_insert_with(|| self.task.wait(&words));
-            tokio::time::sleep(EVERY).await;
+            waiting.get_or_insert_with(|| self.task.wait(&message));
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -130,7 +134,7 @@ impl SnapshotTaker<'_> {
         bytes.set_done(size);
     }
 
-    /// What a restore needs stands on the snapshot itself: its status does not come back. The content says whose it is.
+    /// Writes what a restore needs as annotations of the snapshot, because its status is not restored, and labels the content.
     async fn annotate(&self, namespace: &str, name: &str, taken: &SnapshotDetails) -> Result<(), Error> {
         let client = &self.leader.client;
         let notes =
@@ -144,24 +148,30 @@ impl SnapshotTaker<'_> {
             let written = contents(client).patch(&taken.content, &PatchParams::default(), &key).await;
             written.map(drop).map_err(|e| Error::api(format!("write VolumeSnapshotContent {}", taken.content), e))
         };
-        Patience::default().run(self.task, write).await
+        RetryPolicy::default().run(self.task, write).await
     }
 
-    /// How far the driver is with a snapshot; once it is ready, what is known of it.
-    pub async fn read(&self, namespace: &str, name: &str) -> Result<(Reading, Option<SnapshotDetails>), Error> {
-        let (reading, taken) = reading(look(&self.leader.client, namespace, name).await?);
+    /// The progress of a snapshot, and its details once it is ready.
+    pub async fn read(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(ItemOperationProgress, Option<SnapshotDetails>), Error> {
+        let (progress, taken) = to_progress(read_state(&self.leader.client, namespace, name).await?);
         if let Some(taken) = &taken {
             self.annotate(namespace, name, taken).await?;
         }
-        Ok((reading, taken))
+        Ok((progress, taken))
     }
 }
 
-/// Where a snapshot stands.
-pub(super) async fn look(client: &Client, namespace: &str, name: &str) -> Result<State, Error> {
+/// Reads the state of a snapshot.
+pub(super) async fn read_state(client: &Client, namespace: &str, name: &str) -> Result<SnapshotState, Error> {
     let found = snapshots(client, namespace).get_opt(name).await;
     let found = found.map_err(|e| Error::api(format!("read VolumeSnapshot {namespace}/{name}"), e))?;
-    let Some(snapshot) = found.map(|found| json!(found)) else { return Ok(State::Failed("it is gone".into())) };
+    let Some(snapshot) = found.map(|found| json!(found)) else {
+        return Ok(SnapshotState::Failed("it was deleted".into()));
+    };
     let content = match text(&snapshot, "/status/boundVolumeSnapshotContentName") {
         "" => None,
         bound => {
@@ -169,23 +179,32 @@ pub(super) async fn look(client: &Client, namespace: &str, name: &str) -> Result
             found.map_err(|e| Error::api(format!("read VolumeSnapshotContent {bound}"), e))?
         }
     };
-    Ok(state::of(&snapshot, content.map(|content| json!(content)).as_ref()))
+    Ok(snapshot_state(&snapshot, content.map(|content| json!(content)).as_ref()))
 }
 
-/// The same, as an operation shows it; once the snapshot is ready, what is known of it.
-pub(super) fn reading(state: State) -> (Reading, Option<SnapshotDetails>) {
+/// The state as the progress of an item operation, and the details once the snapshot is ready.
+pub(super) fn to_progress(state: SnapshotState) -> (ItemOperationProgress, Option<SnapshotDetails>) {
     let taken = match state {
-        State::Taken(taken) => taken,
-        State::Failed(error) => return (Reading { completed: true, error, ..Reading::default() }, None),
-        State::Pending(why) => SnapshotDetails { trouble: why, ..SnapshotDetails::default() },
+        SnapshotState::Taken(taken) => taken,
+        SnapshotState::Failed(error) => {
+            return (ItemOperationProgress { completed: true, error, ..ItemOperationProgress::default() }, None);
+        }
+        SnapshotState::Pending(error) => SnapshotDetails { last_error: error, ..SnapshotDetails::default() },
     };
     let size = u64::try_from(taken.size).unwrap_or(0);
-    let description = match (&taken.trouble, taken.ready) {
+    let description = match (&taken.last_error, taken.ready) {
         (_, true) => "ready to use".to_owned(),
-        (Some(trouble), false) => trouble.clone(),
-        (None, false) => "being made ready to use".to_owned(),
+        (Some(last_error), false) => last_error.clone(),
+        (None, false) => "not ready to use yet".to_owned(),
     };
     let (completed, done) = (taken.ready, if taken.ready { size } else { 0 });
-    let reading = Reading { completed, done, total: size, units: "Bytes".into(), description, ..Reading::default() };
-    (reading, completed.then_some(taken))
+    let progress = ItemOperationProgress {
+        completed,
+        done,
+        total: size,
+        units: "Bytes".into(),
+        description,
+        ..ItemOperationProgress::default()
+    };
+    (progress, completed.then_some(taken))
 }

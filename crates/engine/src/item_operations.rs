@@ -1,0 +1,496 @@
+//! Item operations: asynchronous work that an item action started. It is polled every second until it ends or is cancelled.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use jiff::Timestamp;
+use plimsoll_progress::{Task, Total, Unit};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::backup::actions::ItemId;
+use crate::ports::{Effect, IntentId, Journal, SupervisedProcess};
+use crate::{Error, kill};
+
+/// How often progress is polled.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// So many polls in a row may fail; a plugin may be restarted in between.
+const MAX_FAILED_POLLS: u32 = 30;
+
+/// Progress of an item operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ItemOperationProgress {
+    /// Whether it has ended, successfully or not.
+    pub completed: bool,
+    /// The error; empty if there is none.
+    pub error: String,
+    /// Completed units.
+    pub done: u64,
+    /// Total units; zero while unknown.
+    pub total: u64,
+    /// Name of the unit.
+    pub units: String,
+    /// Description of the current step.
+    pub description: String,
+    /// Start time, if reported.
+    pub started: Option<Timestamp>,
+    /// Time of this report, if reported.
+    pub updated: Option<Timestamp>,
+    /// A defect of the report that was corrected.
+    pub fault: Option<String>,
+}
+
+/// Polls and cancels the operations of one action.
+pub trait ItemOperationClient: Send + Sync {
+    /// The progress of an operation. `subject` is the Backup or Restore.
+    fn progress<'a>(
+        &'a self,
+        operation: &'a str,
+        subject: &'a Value,
+    ) -> BoxFuture<'a, Result<ItemOperationProgress, Error>>;
+    /// Cancels an operation.
+    fn cancel<'a>(&'a self, operation: &'a str, subject: &'a Value) -> BoxFuture<'a, Result<(), Error>>;
+
+    /// Whether a new leader resumes the operations of its predecessor by calling the action again. Otherwise it cancels them
+    /// first.
+    fn resumes_operations(&self) -> bool {
+        false
+    }
+
+    /// The process that runs the operations, if it is not this one.
+    fn process(&self) -> Option<&dyn SupervisedProcess> {
+        None
+    }
+}
+
+/// An operation that an action started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartedOperation {
+    /// The ID that the action chose.
+    pub id: String,
+    /// Items to read again once it has ended.
+    pub post: Vec<ItemId>,
+}
+
+/// Phase of an item operation, as in Velero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemOperationPhase {
+    /// Not polled yet.
+    New,
+    /// Running.
+    InProgress,
+    /// Ended successfully.
+    Completed,
+    /// Failed or timed out.
+    Failed,
+    /// Cancelled by the user.
+    Canceled,
+}
+
+impl ItemOperationPhase {
+    /// The spelling in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "New",
+            Self::InProgress => "InProgress",
+            Self::Completed => "Completed",
+            Self::Failed => "Failed",
+            Self::Canceled => "Canceled",
+        }
+    }
+}
+
+struct ItemOperation {
+    action: String,
+    item: ItemId,
+    started_operation: StartedOperation,
+    client: Arc<dyn ItemOperationClient>,
+    /// `None` if another journal entry covers it.
+    intent: Option<IntentId>,
+    created: Timestamp,
+    phase: ItemOperationPhase,
+    progress: ItemOperationProgress,
+}
+
+/// The item operations of one backup or restore.
+pub struct ItemOperations {
+    journal: Arc<dyn Journal>,
+    entries: Mutex<Vec<ItemOperation>>,
+}
+
+/// Counts of item operations by result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemOperationCounts {
+    /// Started.
+    pub attempted: u64,
+    /// Succeeded.
+    pub completed: u64,
+    /// Failed.
+    pub failed: u64,
+}
+
+/// The Backup or Restore that owns the operations, for the file in the location.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemOperationOwner<'a> {
+    /// `backup` or `restore`.
+    pub verb: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a str,
+}
+
+impl ItemOperations {
+    /// Without operations.
+    pub fn new(journal: Arc<dyn Journal>) -> Self {
+        Self { journal, entries: Mutex::default() }
+    }
+
+    /// Records an operation durably, so that a new leader can resume or cancel it.
+    pub async fn start(
+        &self,
+        action: &str,
+        item: ItemId,
+        started_operation: StartedOperation,
+        client: Arc<dyn ItemOperationClient>,
+    ) -> Result<(), Error> {
+        kill::point("operation.begun.before");
+        let effect =
+            Effect::Operation { action: action.to_owned(), id: started_operation.id.clone(), item: item.to_string() };
+        let intent = self.journal.record_intent(effect).await?;
+        kill::point("operation.begun.after");
+        self.add(action, item, started_operation, client, Some(intent));
+        Ok(())
+    }
+
+    /// Tracks an operation that has a journal entry of its own already.
+    pub fn track_existing(&self, action: &str, item: ItemId, id: &str, client: Arc<dyn ItemOperationClient>) {
+        let started_operation = StartedOperation { id: id.to_owned(), post: Vec::new() };
+        self.add(action, item, started_operation, client, None);
+    }
+
+    fn add(
+        &self,
+        action: &str,
+        item: ItemId,
+        started_operation: StartedOperation,
+        client: Arc<dyn ItemOperationClient>,
+        intent: Option<IntentId>,
+    ) {
+        let (action, created) = (action.to_owned(), Timestamp::now());
+        let (phase, progress) = (ItemOperationPhase::New, ItemOperationProgress::default());
+        self.entries().push(ItemOperation {
+            action,
+            item,
+            started_operation,
+            client,
+            intent,
+            created,
+            phase,
+            progress,
+        });
+    }
+
+    /// Whether there are no operations.
+    pub fn is_empty(&self) -> bool {
+        self.entries().is_empty()
+    }
+
+    /// Counts by result.
+    pub fn counts(&self) -> ItemOperationCounts {
+        let entries = self.entries();
+        let count =
+            |wanted: &[ItemOperationPhase]| entries.iter().filter(|entry| wanted.contains(&entry.phase)).count() as u64;
+        ItemOperationCounts {
+            attempted: entries.len() as u64,
+            completed: count(&[ItemOperationPhase::Completed]),
+            failed: count(&[ItemOperationPhase::Failed, ItemOperationPhase::Canceled]),
+        }
+    }
+
+    /// A message for each failed operation.
+    pub fn failures(&self) -> Vec<String> {
+        let entries = self.entries();
+        let failed = entries
+            .iter()
+            .filter(|entry| matches!(entry.phase, ItemOperationPhase::Failed | ItemOperationPhase::Canceled));
+        failed
+            .map(|e| {
+                format!("operation {} of {} on {}: {}", e.started_operation.id, e.action, e.item, e.progress.error)
+            })
+            .collect()
+    }
+
+    /// The items to read again, of the operations that succeeded.
+    pub fn post_items(&self) -> Vec<ItemId> {
+        let entries = self.entries();
+        let succeeding = entries.iter().filter(|entry| entry.phase == ItemOperationPhase::Completed);
+        succeeding.flat_map(|entry| entry.started_operation.post.iter().cloned()).collect()
+    }
+
+    /// All operations, in the format of the file in the location.
+    pub fn list(&self, owner: ItemOperationOwner<'_>) -> Value {
+        Value::Array(self.entries().iter().map(|entry| entry.json(owner)).collect())
+    }
+
+    /// Polls all operations until each has ended. An operation that takes longer than `limit` is cancelled and fails.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the operations running; [`ItemOperations::cancel`] ends them.
+    pub async fn poll_until_done(&self, subject: &Value, task: &Task, limit: Duration) -> Result<(), Error> {
+        let deadline = Instant::now() + limit;
+        let count = self.entries().len();
+        let results = join_all((0..count).map(|index| self.poll_one(index, subject, task, deadline, limit))).await;
+        results.into_iter().collect()
+    }
+
+    async fn poll_one(
+        &self,
+        index: usize,
+        subject: &Value,
+        task: &Task,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        let (client, id, intent, name) = {
+            let entries = self.entries();
+            let entry = &entries[index];
+            let name = format!("{} {}", entry.action, entry.item);
+            (Arc::clone(&entry.client), entry.started_operation.id.clone(), entry.intent, name)
+        };
+        let task = task.child(name);
+        task.quiet();
+        let _observing = client.process().map(|process| process.observe(&task));
+        let mut failed_polls = 0;
+        let (phase, error) = loop {
+            match client.progress(&id, subject).await {
+                Ok(progress) => {
+                    failed_polls = 0;
+                    self.show_progress(index, &progress, &task);
+                    match (progress.completed, progress.error.is_empty()) {
+                        (true, true) => break (ItemOperationPhase::Completed, String::new()),
+                        (true, false) => break (ItemOperationPhase::Failed, progress.error),
+                        (false, _) => {}
+                    }
+                }
+                Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
+                Err(error) => {
+                    failed_polls += 1;
+                    task.hint(error.to_string());
+                    if failed_polls >= MAX_FAILED_POLLS {
+                        break (
+                            ItemOperationPhase::Failed,
+                            format!("{MAX_FAILED_POLLS} progress polls in a row failed: {error}"),
+                        );
+                    }
+                }
+            }
+            if Instant::now() >= deadline {
+                let _ = client.cancel(&id, subject).await;
+                break (ItemOperationPhase::Failed, format!("timed out after {} s; cancelled", limit.as_secs()));
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        };
+        match phase {
+            ItemOperationPhase::Completed => task.finish(),
+            _ => task.fail(&error),
+        }
+        self.finish_entry(index, phase, error);
+        match intent {
+            Some(intent) => self.journal.record_result(intent, phase.as_str().to_owned()).await,
+            None => Ok(()),
+        }
+    }
+
+    fn show_progress(&self, index: usize, progress: &ItemOperationProgress, task: &Task) {
+        let bytes = matches!(progress.units.to_ascii_lowercase().as_str(), "" | "b" | "byte" | "bytes");
+        let meter = task.meter(if bytes { Unit::Bytes } else { Unit::Steps });
+        if progress.total > 0 {
+            meter.set_total(Total::Growing(progress.total));
+        }
+        meter.set_done(progress.done);
+        if !progress.description.is_empty() {
+            task.say(&progress.description);
+        }
+        if let Some(fault) = &progress.fault {
+            task.hint(fault);
+        }
+        let mut entries = self.entries();
+        (entries[index].phase, entries[index].progress) = (ItemOperationPhase::InProgress, progress.clone());
+    }
+
+    fn finish_entry(&self, index: usize, phase: ItemOperationPhase, error: String) {
+        let mut entries = self.entries();
+        entries[index].phase = phase;
+        entries[index].progress.error = error;
+    }
+
+    /// Cancels all running operations, on request of the user. Best effort.
+    pub async fn cancel(&self, subject: &Value) {
+        let open: Vec<_> = {
+            let entries = self.entries();
+            let open = entries
+                .iter()
+                .enumerate()
+                .filter(|(_, e)| matches!(e.phase, ItemOperationPhase::New | ItemOperationPhase::InProgress));
+            open.map(|(index, e)| (index, Arc::clone(&e.client), e.started_operation.id.clone(), e.intent)).collect()
+        };
+        for (index, client, id, intent) in open {
+            if let Err(error) = client.cancel(&id, subject).await {
+                tracing::warn!("failed to cancel operation {id}: {error}");
+            }
+            self.finish_entry(index, ItemOperationPhase::Canceled, "cancelled".to_owned());
+            if let Some(intent) = intent {
+                let _ = self.journal.record_result(intent, "cancelled".to_owned()).await;
+            }
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<ItemOperation>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ItemOperation {
+    /// Velero's format: the fields of identifiers start with a capital letter.
+    fn json(&self, owner: ItemOperationOwner<'_>) -> Value {
+        let identifier = |item: &ItemId| {
+            let (resource, group) = item.group_resource.split_once('.').unwrap_or((&item.group_resource, ""));
+            let namespace = item.namespace.as_deref().unwrap_or_default();
+            json!({ "Group": group, "Resource": resource, "Namespace": namespace, "Name": item.name })
+        };
+        let time = |time: Option<Timestamp>| time.map(|time| format!("{time:.0}"));
+        let progress = &self.progress;
+        let mut spec = json!({
+            format!("{}Name", owner.verb): owner.name,
+            format!("{}UID", owner.verb): owner.uid,
+            format!("{}ItemAction", owner.verb): self.action,
+            "resourceIdentifier": identifier(&self.item),
+            "operationID": self.started_operation.id,
+        });
+        if !self.started_operation.post.is_empty() {
+            spec["postOperationItems"] = self.started_operation.post.iter().map(identifier).collect();
+        }
+        let mut status = json!({
+            "phase": self.phase.as_str(),
+            "nCompleted": progress.done,
+            "nTotal": progress.total,
+            "operationUnits": progress.units,
+            "description": progress.description,
+            "created": time(Some(self.created)),
+            "started": time(progress.started),
+            "updated": time(progress.updated),
+        });
+        if !progress.error.is_empty() {
+            status["error"] = json!(progress.error);
+        }
+        json!({ "spec": spec, "status": status })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_progress::{Clock, Operation};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct RecordingJournal(Mutex<Vec<String>>);
+
+    impl Journal for RecordingJournal {
+        fn record_intent(&self, effect: Effect) -> BoxFuture<'_, Result<IntentId, Error>> {
+            self.0.lock().unwrap().push(effect.to_string());
+            Box::pin(async { Ok(IntentId(7)) })
+        }
+
+        fn record_result(&self, _: IntentId, result: String) -> BoxFuture<'_, Result<(), Error>> {
+            self.0.lock().unwrap().push(result);
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    /// Returns the reports in turn, and the last one for ever.
+    struct ScriptedClient(Mutex<Vec<ItemOperationProgress>>, Mutex<bool>);
+
+    impl ItemOperationClient for ScriptedClient {
+        fn progress<'a>(&'a self, _: &'a str, _: &'a Value) -> BoxFuture<'a, Result<ItemOperationProgress, Error>> {
+            let mut left = self.0.lock().unwrap();
+            let next = if left.len() > 1 { left.remove(0) } else { left[0].clone() };
+            Box::pin(async { Ok(next) })
+        }
+
+        fn cancel<'a>(&'a self, _: &'a str, _: &'a Value) -> BoxFuture<'a, Result<(), Error>> {
+            *self.1.lock().unwrap() = true;
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    fn progress(done: u64, completed: bool, error: &str) -> ItemOperationProgress {
+        ItemOperationProgress {
+            done,
+            total: 30,
+            completed,
+            error: error.to_owned(),
+            ..ItemOperationProgress::default()
+        }
+    }
+
+    async fn start_all(scripts: Vec<Arc<ScriptedClient>>, journal: &Arc<RecordingJournal>) -> ItemOperations {
+        let operations = ItemOperations::new(Arc::clone(journal) as Arc<dyn Journal>);
+        for (number, script) in scripts.into_iter().enumerate() {
+            let item = ItemId::new("configmaps", Some("n"), "c");
+            let started_operation =
+                StartedOperation { id: format!("o{number}"), post: vec![ItemId::new("pods", Some("n"), "p")] };
+            operations.start("x.io/slow", item, started_operation, script).await.unwrap();
+        }
+        operations
+    }
+
+    fn script(reports: Vec<ItemOperationProgress>) -> Arc<ScriptedClient> {
+        Arc::new(ScriptedClient(Mutex::new(reports), Mutex::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operations_are_polled_to_their_end_and_the_file_records_the_result() {
+        let journal = Arc::new(RecordingJournal::default());
+        let succeeding = script(vec![progress(10, false, ""), progress(30, true, "")]);
+        let failing = script(vec![progress(10, true, "no space")]);
+        let operations = start_all(vec![succeeding, failing], &journal).await;
+        let tree = Operation::new("backup-b", Clock::system());
+        operations.poll_until_done(&json!({}), &tree.root(), Duration::from_mins(1)).await.unwrap();
+        assert_eq!(operations.counts(), ItemOperationCounts { attempted: 2, completed: 1, failed: 1 });
+        assert_eq!(operations.failures(), ["operation o1 of x.io/slow on configmaps n/c: no space"]);
+        assert_eq!(operations.post_items(), [ItemId::new("pods", Some("n"), "p")]);
+        let list = operations.list(ItemOperationOwner { verb: "backup", name: "b", uid: "u" });
+        assert_eq!(
+            list[0]["spec"],
+            json!({ "backupName": "b", "backupUID": "u", "backupItemAction": "x.io/slow", "operationID": "o0",
+                "resourceIdentifier": { "Group": "", "Resource": "configmaps", "Namespace": "n", "Name": "c" },
+                "postOperationItems": [{ "Group": "", "Resource": "pods", "Namespace": "n", "Name": "p" }] })
+        );
+        assert_eq!(
+            (&list[0]["status"]["phase"], &list[1]["status"]["error"]),
+            (&json!("Completed"), &json!("no space"))
+        );
+        let recorded = journal.0.lock().unwrap().join("; ");
+        assert!(
+            recorded.starts_with("operation o0 of x.io/slow")
+                && recorded.contains("Completed")
+                && recorded.contains("Failed")
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operation_that_exceeds_its_limit_is_cancelled() {
+        let stuck = script(vec![progress(10, false, "")]);
+        let operations = start_all(vec![Arc::clone(&stuck)], &Arc::default()).await;
+        let tree = Operation::new("backup-b", Clock::system());
+        operations.poll_until_done(&json!({}), &tree.root(), Duration::from_secs(90)).await.unwrap();
+        assert!(*stuck.1.lock().unwrap());
+        assert_eq!(
+            operations.failures(),
+            ["operation o0 of x.io/slow on configmaps n/c: timed out after 90 s; cancelled"]
+        );
+    }
+}
