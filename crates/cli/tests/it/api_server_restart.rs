@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::bed::{Bed, eventually, is_ended, phase, within};
 
-/// Longer than an API server takes to start on a busy machine. A server that loses its Lease ends, and nobody starts it again here.
+/// Longer than an API server takes to start on a busy machine. A server that loses its Lease exits, and this test does not restart it.
 const LEASE_DURATION: &str = "10m";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -56,7 +56,7 @@ async fn an_api_server_that_does_not_answer_says_nothing_about_a_location() {
     let known = home.get("BackupStorageLocation", "default").await;
     assert_eq!((phase(&known), message(&known)), ("Available", ""), "{known:#}");
     let (hits, log) = (refused.hits(), home.log());
-    assert!(log.contains("cloud-credentials"), "{hits}: nobody said why it was not checked: {log}");
+    assert!(log.contains("cloud-credentials"), "the log does not name the Secret after {hits} failed checks: {log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
