@@ -24,8 +24,8 @@ pub fn text(text: &str) {
     }
 }
 
-/// What is logged if nobody says otherwise. The client library logs every answer with an error before it returns it, without saying
-/// what was asked; whoever asked says that.
+/// The default log filter. The client library is left out: it logs every error response without the request, and the caller reports
+/// the error with the request anyway.
 const USUAL_LOG: &str = "warn,plimsoll=info,plimsoll_agent=info,plimsoll_controllers=info,plimsoll_operations=info,plimsoll_plugin=info,\
      plimsoll_volumes=info,kube_client::client::builder=off";
 

@@ -197,7 +197,7 @@ fn claim_slot() -> Result<(u8, File)> {
             return Ok((slot, lock));
         }
     }
-    bail!("all {SLOTS} slots are in use by runs that have not ended")
+    bail!("all {MAX_SLOTS} slots are in use by runs that have not ended")
 }
 
 /// The output of the reaper goes to the lock file, which keeps it locked while the reaper runs.

@@ -31,14 +31,14 @@ pub(super) fn is_relevant(resource: &str) -> bool {
 
 /// The storage class whose volumes support snapshots.
 pub(super) fn storage_class() -> Value {
-    json!({ "metadata": {"name": format!("{NAME}-csi")}, "provisioner": DRIVER, "reclaimPolicy": "Delete",
+    json!({ "metadata": {"name": format!("{NODE_NAME}-csi")}, "provisioner": DRIVER, "reclaimPolicy": "Delete",
         "volumeBindingMode": "Immediate" })
 }
 
 /// The VolumeSnapshotClass, labelled for Velero.
 pub(super) fn snapshot_class() -> Value {
     json!({ "apiVersion": API_VERSION, "kind": "VolumeSnapshotClass", "driver": DRIVER, "deletionPolicy": "Delete",
-        "metadata": {"name": format!("{NAME}-csi"), "labels": {"velero.io/csi-volumesnapshot-class": "true"}} })
+        "metadata": {"name": format!("{NODE_NAME}-csi"), "labels": {"velero.io/csi-volumesnapshot-class": "true"}} })
 }
 
 /// Takes requested snapshots, binds pre-provisioned ones, and deletes unreferenced contents.

@@ -21,7 +21,7 @@ pub const APPLICATION: &str = "shop";
 /// The pod of its database, the container in it, and its claim.
 pub const DATABASE: &str = "database";
 
-/// What every namespace of a cluster has, without anybody having put it there.
+/// Objects that Kubernetes creates in every namespace.
 const MADE_BY_THE_CLUSTER: [(&str, &str); 2] = [("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
 const KINDS: [(&str, &str); 4] = [("", "ConfigMap"), ("", "Secret"), ("", "ServiceAccount"), ("apps", "Deployment")];
 
