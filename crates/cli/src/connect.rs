@@ -4,8 +4,8 @@ use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+use crate::api_retry::{with_read_retries, with_server_requested_retries};
 use crate::args::Global;
-use crate::retry::with_server_requested_retries;
 
 /// A client for a command.
 pub async fn client(global: &Global) -> anyhow::Result<Client> {
@@ -17,7 +17,7 @@ pub async fn service_client(global: &Global) -> anyhow::Result<Client> {
     let mut config = config(global).await?;
     // The client's own retries take minutes and show nothing.
     config.default_retry = false;
-    Client::try_from(config).context("cannot create a client for the cluster")
+    Client::try_from(config).map(with_read_retries).context("cannot create a client for the cluster")
 }
 
 async fn config(global: &Global) -> anyhow::Result<Config> {

@@ -5,6 +5,7 @@
     reason = "comments of arguments are their help text, which shows addresses as they are typed"
 )]
 
+mod api_retry;
 mod args;
 mod commands;
 mod connect;
@@ -23,7 +24,6 @@ mod plugin_transfer;
 mod progress_display;
 mod reference;
 mod remote;
-mod retry;
 mod selectors;
 mod subjects;
 mod transfer;

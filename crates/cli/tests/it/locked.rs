@@ -23,8 +23,11 @@ impl Checker {
         command.env("RESTIC_PASSWORD", PASSWORD).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         let checker = Self(command.spawn().unwrap());
         let locks = repository.join("locks");
-        eventually("restic has its lock", async || std::fs::read_dir(&locks).is_ok_and(|mut all| all.next().is_some()))
-            .await;
+        // restic writes a temporary file first; only a file with the name of its hash is a lock.
+        let is_lock =
+            |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name().len() == 64);
+        let has_lock = async || std::fs::read_dir(&locks).is_ok_and(|mut all| all.any(is_lock));
+        eventually("restic has its lock", has_lock).await;
         checker
     }
 

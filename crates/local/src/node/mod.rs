@@ -267,7 +267,9 @@ impl Core {
                 }
                 (None, NODE_NAME) if is_terminating(pod) => self.clean_up_pod(&key, uid).await,
                 (None, NODE_NAME) if !is_finished(pod) => {
-                    let runner = Arc::new(PodRunner::new(self, key, pod, node.directory.join("pods").join(uid)));
+                    // The pod may have finished after it was listed; its runner removes itself after it wrote the status.
+                    let Some(pod) = self.current_pod(pod)?.filter(|pod| !is_finished(pod)) else { continue };
+                    let runner = Arc::new(PodRunner::new(self, key, &pod, node.directory.join("pods").join(uid)));
                     lock(&node.runners).insert(uid.to_owned(), Arc::clone(&runner));
                     tasks.spawn(Arc::clone(self).run_pod(runner, uid.to_owned()));
                 }
@@ -295,6 +297,18 @@ impl Core {
             self.clean_up_pod(&runner.key, &uid).await;
         }
         self.node.get().map(|node| lock(&node.runners).remove(&uid));
+        // A deletion that arrived after the last container ended has only stopped the runner.
+        let is_deleted = |pod: &Value| text(pod, "/metadata/uid") == uid && is_terminating(pod);
+        let stored = self.read_object("pods", &runner.key.namespace, &runner.key.name).ok().flatten();
+        if !was_stopped && stored.is_some_and(|pod| is_deleted(&pod)) {
+            self.clean_up_pod(&runner.key, &uid).await;
+        }
+    }
+
+    /// The pod as it is stored now, unless it was deleted.
+    fn current_pod(&self, pod: &Value) -> Result<Option<Value>, StatusError> {
+        let stored = self.read_object("pods", text(pod, "/metadata/namespace"), text(pod, "/metadata/name"))?;
+        Ok(stored.filter(|stored| stored["metadata"]["uid"] == pod["metadata"]["uid"]))
     }
 
     /// Removes the directory of a stopped pod and, if the pod is terminating, the object.

@@ -142,9 +142,7 @@ impl PodRunner {
 
     /// The pod as it is now: its labels and annotations may change while it runs.
     fn current_pod(&self) -> Value {
-        let stored = self.core.read_object("pods", &self.key.namespace, &self.key.name).ok().flatten();
-        let same = stored.filter(|pod| pod["metadata"]["uid"] == self.pod["metadata"]["uid"]);
-        same.unwrap_or_else(|| self.pod.clone())
+        self.core.current_pod(&self.pod).ok().flatten().unwrap_or_else(|| self.pod.clone())
     }
 
     /// The last exit code of a container, if it has run.

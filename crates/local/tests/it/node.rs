@@ -134,6 +134,31 @@ spec:
     - {name: data, mountPath: /var/lib/thing, subPath: inner}
 ";
 
+/// A pod that finishes while others are started is not started again as an interrupted one.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_finish_while_others_start_succeed() {
+    let Some(cluster) = Cluster::start().await else { return };
+    for round in 0..3 {
+        let pods: Vec<_> =
+            (0..25).map(|one| pod(&format!("short-{round}-{one}"), "restartPolicy: Never,", "exit 0")).collect();
+        cluster.apply(&pods.join("\n---\n")).await;
+    }
+    let phases = "get pods -o jsonpath={.items[*].status.phase}";
+    let all_ended = || async {
+        let phases = cluster.kubectl.run(phases).await;
+        phases.split_whitespace().all(|phase| phase == "Succeeded" || phase == "Failed").then_some(())
+    };
+    eventually("all pods have ended", all_ended).await;
+    // A second runner of a finished pod would write its status now.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let statuses = cluster
+        .kubectl
+        .run("get pods -o jsonpath={.items[*].status.containerStatuses[*].state.terminated.reason}")
+        .await;
+    assert!(statuses.split_whitespace().all(|reason| reason == "Completed"), "{statuses}");
+    cluster.shut_down().await;
+}
+
 #[tokio::test]
 async fn a_pod_gets_its_volumes_environment_and_order() {
     let Some(cluster) = Cluster::start().await else { return };

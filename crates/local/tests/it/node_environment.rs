@@ -61,7 +61,7 @@ async fn containers_get_fields_resources_keys_and_services() {
     kubectl.run("wait --for=condition=Ready pod/told --timeout=60s").await;
     let environment = kubectl.run("exec told -- env").await;
     let value = |name: &str| environment.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
-    let port = cluster.served.address().port().to_string();
+    let port = cluster.server.address().port().to_string();
     let wanted = [
         ("MAP_COLOUR", "red"),
         ("MAP_SHAPE", "round"),

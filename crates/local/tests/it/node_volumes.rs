@@ -56,14 +56,14 @@ metadata: {name: web, namespace: shop}
 
 /// A request with a token and nothing else of the kubeconfig.
 async fn with_token(cluster: &Cluster, token: &str) -> Output {
-    let credentials = cluster.served.kubeconfig_path().parent().unwrap();
+    let credentials = cluster.server.kubeconfig_path().parent().unwrap();
     let bare = Kubectl {
         program: cluster.kubectl.program.clone(),
         kubeconfig: "/dev/null".into(),
         cache: credentials.join("bare-cache"),
     };
     let authority = credentials.join("ca.crt").display().to_string();
-    let server = format!("--server=https://{} --certificate-authority={authority}", cluster.served.address());
+    let server = format!("--server=https://{} --certificate-authority={authority}", cluster.server.address());
     bare.output(&format!("get configmaps {server} --token={token}")).await
 }
 
@@ -84,7 +84,7 @@ async fn a_restored_pod_starts_and_its_token_is_valid_while_it_exists() {
     kubectl.run("wait -n shop --for=condition=Ready pod/web --timeout=60s").await;
     let exec = |line: String| async move { kubectl.run(&format!("exec -n shop web -- {line}")).await };
     assert_eq!(exec(format!("cat {ACCOUNT}/namespace")).await, "shop");
-    let authority = std::fs::read_to_string(cluster.served.kubeconfig_path().with_file_name("ca.crt")).unwrap();
+    let authority = std::fs::read_to_string(cluster.server.kubeconfig_path().with_file_name("ca.crt")).unwrap();
     assert_eq!(exec(format!("cat {ACCOUNT}/ca.crt")).await, authority);
     assert_eq!(exec(format!("stat -L -c %a {ACCOUNT}/token {ACCOUNT}/ca.crt")).await, "644\n644\n");
     assert!(kubectl.fail(&format!("exec -n shop web -- touch {ACCOUNT}/x")).await.contains("Read-only"));
@@ -131,7 +131,7 @@ async fn a_program_in_a_pod_reaches_the_api_in_cluster() {
 async fn every_namespace_has_the_root_ca_and_the_default_account() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
-    let authority = std::fs::read_to_string(cluster.served.kubeconfig_path().with_file_name("ca.crt")).unwrap();
+    let authority = std::fs::read_to_string(cluster.server.kubeconfig_path().with_file_name("ca.crt")).unwrap();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}").await;
     for namespace in ["default", "kube-system", "shop"] {
         let published = format!("configmap/kube-root-ca.crt -n {namespace}");

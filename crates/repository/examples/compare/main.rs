@@ -66,7 +66,7 @@ impl Bench {
         let (before, first) = peers.split_at(round % peers.len().max(1));
         for peer in first.iter().chain(before) {
             for step in steps {
-                memory::even_out(&self.work, &peer.reads(*step, data))?;
+                memory::fill_page_cache(&self.work, &peer.reads(*step, data))?;
                 eprintln!("{} {}", peer.name, step.name());
                 table.add(*step, peer.name, peer.measure(*step, data)?);
             }

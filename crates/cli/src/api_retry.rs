@@ -1,12 +1,13 @@
-//! Retries that the API server asks for.
+//! Retries of single requests to the API server.
 //!
 //! A server under load, or one that has just been told of a new kind ("storage is (re)initializing"), answers 429 with a
-//! `Retry-After`. Such a request had no effect and is sent again, as `kubectl` does. Every other answer goes to the caller: a
-//! request that timed out may have had its effect.
+//! `Retry-After`. Such a request had no effect and is sent again, as `kubectl` does. A read that a restarting or overloaded server
+//! rejects is sent again at once: an operation that reads ten objects would otherwise begin anew for each of them. Every other
+//! answer goes to the caller: a request that timed out may have had its effect.
 
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, header::RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode, header::RETRY_AFTER};
 use kube::Client;
 use kube::client::Body;
 use tokio::time::Sleep;
@@ -18,14 +19,55 @@ const MAX_RETRIES: u32 = 10;
 /// How long one request waits in all.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
+/// The pauses before a rejected read is sent again. Short: an operation shows longer waits itself.
+const READ_PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(100), Duration::from_millis(200)];
+
 /// A client that sends a request again when the API server asks for it.
 pub fn with_server_requested_retries(client: Client) -> Client {
+    with_policy(client, ServerRequested { retries: 0, waited: Duration::ZERO })
+}
+
+/// A client that sends a rejected read again a few times.
+pub fn with_read_retries(client: Client) -> Client {
+    with_policy(client, RejectedRead { retries: 0 })
+}
+
+fn with_policy<P>(client: Client, policy: P) -> Client
+where
+    P: Policy<Request<Body>, Response<Body>, BoxError, Future = Sleep> + Clone + Send + 'static,
+{
     let namespace = client.default_namespace().to_owned();
     let service = service_fn(move |request: Request<Body>| {
         let client = client.clone();
         async move { client.send(request).await.map_err(BoxError::from) }
     });
-    Client::new(Retry::new(ServerRequested { retries: 0, waited: Duration::ZERO }, service), namespace)
+    Client::new(Retry::new(policy, service), namespace)
+}
+
+#[derive(Clone, Debug)]
+struct RejectedRead {
+    retries: usize,
+}
+
+impl Policy<Request<Body>, Response<Body>, BoxError> for RejectedRead {
+    type Future = Sleep;
+
+    fn retry(
+        &mut self,
+        request: &mut Request<Body>,
+        answer: &mut Result<Response<Body>, BoxError>,
+    ) -> Option<Self::Future> {
+        let status = answer.as_ref().ok()?.status();
+        let is_rejected = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT);
+        let pause = READ_PAUSES.get(self.retries).filter(|_| is_rejected && request.method() == Method::GET)?;
+        self.retries += 1;
+        tracing::debug!("the API server rejects a read ({status}): {}", request.uri().path());
+        Some(tokio::time::sleep(*pause))
+    }
+
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        copy(request)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -54,14 +96,19 @@ impl Policy<Request<Body>, Response<Body>, BoxError> for ServerRequested {
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        let mut copy = Request::new(request.body().try_clone()?);
-        *copy.method_mut() = request.method().clone();
-        *copy.uri_mut() = request.uri().clone();
-        *copy.version_mut() = request.version();
-        *copy.headers_mut() = request.headers().clone();
-        *copy.extensions_mut() = request.extensions().clone();
-        Some(copy)
+        copy(request)
     }
+}
+
+/// A copy of a request; `None` if its body is a stream.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
 }
 
 /// How long to wait before the same request, if the server says so.
@@ -134,6 +181,33 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_without_a_time_goes_to_the_caller() {
         let (client, requests) = busy_server(1, None);
+        create(client).await.unwrap_err();
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
+    }
+
+    /// A client with retried reads, of a server that rejects so many requests, and how many requests it got.
+    fn rejecting_server(rejections: u32) -> (Client, Arc<AtomicU32>) {
+        let requests = Arc::new(AtomicU32::new(0));
+        let counted = requests.clone();
+        let service = service_fn(move |_: Request<Body>| {
+            let is_rejected = counted.fetch_add(1, Ordering::Relaxed) < rejections;
+            async move {
+                let (code, body) = if is_rejected { (503, "{}") } else { (200, r#"{"metadata":{"name":"a"}}"#) };
+                Ok::<_, BoxError>(Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()))?)
+            }
+        });
+        (with_read_retries(Client::new(service, "velero")), requests)
+    }
+
+    #[tokio::test]
+    async fn a_rejected_read_is_sent_again_and_a_rejected_write_is_not() {
+        let (client, requests) = rejecting_server(3);
+        assert_eq!(Api::<ConfigMap>::default_namespaced(client).get("a").await.unwrap().metadata.name.unwrap(), "a");
+        assert_eq!(requests.load(Ordering::Relaxed), 4);
+        let (client, requests) = rejecting_server(4);
+        Api::<ConfigMap>::default_namespaced(client).get("a").await.unwrap_err();
+        assert_eq!(requests.load(Ordering::Relaxed), 4, "retries are bounded");
+        let (client, requests) = rejecting_server(1);
         create(client).await.unwrap_err();
         assert_eq!(requests.load(Ordering::Relaxed), 1);
     }
