@@ -287,6 +287,7 @@ fn a_restore_of_unknown_size_continues_without_a_percentage() {
     });
     assert!(matches!(outcome, Ok(Outcome::Restore(_))), "{outcome:?}");
     assert!(samples > 20, "{samples} samples with bytes");
+    assert!(ended.exists(), "the program has not reported its end");
     // Between the program's end and the result, all but one byte may be done.
     assert!(shown.iter().all(|shown| shown.bytes_done + 1 == shown.total_bytes), "invented progress: {shown:?}");
     assert!(bed.target().join("a/large").exists());
