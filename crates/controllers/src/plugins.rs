@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_api::velero::v1::RestoreSpec;
-use plimsoll_engine::backup::actions::{BackupItemActions, ItemBlockActions};
+use plimsoll_engine::backup::PlannedBackup;
 use plimsoll_engine::delete::DeleteItemAction;
 use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_engine::log::Level;
@@ -50,14 +50,13 @@ pub fn lines(plugin_log: &Arc<PluginLogSink>) -> Arc<dyn LogSink> {
 /// something it would have added, is not as its user expects.
 pub async fn add_backup_actions(
     context: &Context,
-    actions: &mut BackupItemActions,
-    blocks: &mut ItemBlockActions,
-    item_filter: &ItemFilter,
+    planned: &mut PlannedBackup,
     plugin_log: &Arc<PluginLogSink>,
 ) -> PluginActions {
     let plugins = PluginActions::for_backup(&context.plugins, &lines(plugin_log));
-    let mut problems = plugins.register_backup(actions, item_filter.catalog()).await;
-    problems.extend(plugins.register_blocks(blocks, item_filter.catalog()).await);
+    let catalog = planned.item_filter.catalog();
+    let mut problems = plugins.register_backup(&mut planned.actions, catalog).await;
+    problems.extend(plugins.register_blocks(&mut planned.blocks, catalog).await);
     for problem in problems {
         plugin_log.line(Level::Error, problem);
     }

@@ -13,6 +13,7 @@
 
 mod action_call;
 pub mod backup;
+mod cancellation;
 pub mod cluster;
 pub mod delete;
 mod error;
@@ -29,8 +30,10 @@ pub mod ports;
 pub mod registry;
 pub mod restore;
 mod retry;
+pub mod stages;
 mod store_waits;
 
+pub use cancellation::unless_cancelled;
 pub use error::Error;
 pub use plugin_log::PluginLogSink;
 pub use retry::RetryPolicy;

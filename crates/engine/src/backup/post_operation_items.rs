@@ -22,7 +22,7 @@ type ItemContents = BTreeMap<ItemId, (String, Bytes)>;
 
 /// Reads items again and replaces them in the archive of a backup, or adds them. Returns an error message for each item that
 /// could not be read.
-pub async fn update_post_operation_items(
+pub(super) async fn update_post_operation_items(
     cluster: &Cluster,
     store: &Store,
     name: &str,

@@ -11,7 +11,7 @@ use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::labels::Selector;
 use serde_json::{Value, json};
 
-pub use runner::{HookContext, HookCounts, PreviousHook, RestoreHookRunner};
+pub use runner::{HookContext, HookCounts, RestoreHookRunner};
 
 use crate::Error;
 

@@ -1,5 +1,8 @@
 //! Item operations: asynchronous work that an item action started. It is polled every second until it ends or is cancelled.
 
+mod abandoned;
+mod wait;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +15,10 @@ use tokio::time::Instant;
 use crate::backup::actions::ItemId;
 use crate::ports::{Effect, IntentId, Journal, SupervisedProcess};
 use crate::{Error, kill};
+
+pub(crate) use self::abandoned::cancel_abandoned;
+pub use self::wait::operation_timeout;
+pub(crate) use self::wait::{OperationsFile, OperationsWait, wait_for_operations};
 
 /// How often progress is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
