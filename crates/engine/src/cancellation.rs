@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 
 /// Fails with [`Error::Cancelled`] as soon as `cancel` is cancelled, otherwise does the work.
-pub async fn unless_cancelled<T>(
+pub(crate) async fn unless_cancelled<T>(
     cancel: &CancellationToken,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

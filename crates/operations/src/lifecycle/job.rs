@@ -62,9 +62,4 @@ impl<K: Lifecycle> Job<K> {
             detail: e.to_string(),
         })
     }
-
-    /// Fails with `Cancelled` as soon as the user cancels, otherwise does the work.
-    pub async fn unless_cancelled<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        plimsoll_engine::unless_cancelled(&self.cancel, work).await
-    }
 }
