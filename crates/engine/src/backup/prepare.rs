@@ -28,9 +28,12 @@ impl BackupRun<'_> {
         let (spec, cluster) = (&self.input.spec, &self.env.cluster);
         let read_policies = || self.env.object.resource_policies();
         let policies = RetryPolicy::default().run(&self.env.root, read_policies).await?;
-        let select =
-            |resources: &[_], namespaces: &[_]| ItemFilter::for_backup(spec, policies.as_ref(), resources, namespaces);
-        let (plan, item_filter) = plan(cluster, select, planning).await?;
+        let (plan, item_filter) = plan(
+            cluster,
+            |resources, namespaces| ItemFilter::for_backup(spec, policies.as_ref(), resources, namespaces),
+            planning,
+        )
+        .await?;
         let actions = RetryPolicy::default().run(planning, || built_in(cluster, item_filter.catalog())).await?;
         let mut planned = PlannedBackup {
             plan,

@@ -31,6 +31,5 @@ pub use backup_volumes::BackupVolumes;
 pub use env::{BegunRestore, ResolvedSpec, RestoreEnv, RestoreExtensions, RestoreInput, RestoreObject, RestoreState};
 pub use execute::{RestoreResults, execute};
 pub use existing_object::ExistingPolicy;
-pub use plan::RestorePlan;
 pub use preview::preview;
 pub use run::{RestoreRules, RestoreTimeouts};
