@@ -54,7 +54,7 @@ pub async fn execute(input: BackupInput, env: BackupEnv<'_>) -> Result<BackupOut
     let problems = run_pending_hooks(&input, &env).await;
     let opened = RetryPolicy::default().run(&env.root, || env.object.open_location()).await;
     let (store, outcome) = match opened {
-        Ok(store) => (Some(store.clone()), Box::pin(attempt(&input, &env, store, stages, problems)).await),
+        Ok(store) => (Some(store.clone()), Box::pin(attempt(&input, &env, store, stages, &problems)).await),
         Err(error) => (None, Err(error)),
     };
     if let Err(error) = &outcome {
@@ -68,7 +68,7 @@ async fn attempt(
     env: &BackupEnv<'_>,
     store: Store,
     stages: Stages,
-    problems: Vec<String>,
+    problems: &[String],
 ) -> Result<BackupOutcome, Error> {
     let backup = env.object.begin().await?;
     let existing = unless_cancelled(&env.cancel, remove_earlier_attempt(input, env, &store)).await?;
@@ -79,7 +79,7 @@ async fn attempt(
     let operations = Arc::new(ItemOperations::new(Arc::clone(&env.journal)));
     let plugin_log = Arc::new(PluginLogSink::default());
     let run = BackupRun { input, env, state: BackupState { store, backup, stages, operations, plugin_log } };
-    let written = run.write_files(&problems).await;
+    let written = run.write_files(problems).await;
     env.extensions.close().await;
     let results = written?;
     run.commit(&results).await?;
