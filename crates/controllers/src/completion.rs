@@ -1,30 +1,34 @@
-//! The last status of a Backup or Restore, from the results of its items and of its item operations.
+//! The status of a Backup or Restore while it waits for item operations, and when it has ended.
 
 use jiff::Timestamp;
 use plimsoll_api::plimsoll::v1alpha1::{OperationState, ReasonCount};
-use plimsoll_engine::item_operations::{ItemOperationCounts, ItemOperations};
+use plimsoll_engine::item_operations::ItemOperationCounts;
 use plimsoll_engine::outcome::Results;
-use plimsoll_operations::Completion;
+use plimsoll_engine::{Error, kill};
+use plimsoll_operations::{Completion, Job, Lifecycle};
 use serde_json::{Value, json};
 
 /// An Operation that has ended is kept small.
 const MAX_REASONS: usize = 20;
 
 /// The phase and counts that the results mean.
-pub fn of(results: &Results) -> Completion {
+pub fn of(results: &Results, completed: Timestamp) -> Completion {
     let (errors, warnings) = (results.errors.count, results.warnings.count);
     let (phase, state) = match errors {
         0 => ("Completed", OperationState::Succeeded),
         _ => ("PartiallyFailed", OperationState::PartiallyFailed),
     };
-    let completed = format!("{:.0}", Timestamp::now());
-    let status = json!({ "phase": phase, "errors": errors, "warnings": warnings, "completionTimestamp": completed });
+    let status = json!({
+        "phase": phase,
+        "errors": errors,
+        "warnings": warnings,
+        "completionTimestamp": format!("{completed:.0}"),
+    });
     Completion { status, state, reasons: most_frequent_reasons(results), ending: None }
 }
 
 /// Adds the counts of the operations that ran in the background: a failed one is an error.
-pub fn add_item_operations(completion: &mut Completion, verb: &str, operations: &ItemOperations) {
-    let counts = operations.counts();
+pub fn add_item_operations(completion: &mut Completion, verb: &str, counts: ItemOperationCounts) {
     if counts.attempted == 0 {
         return;
     }
@@ -39,8 +43,19 @@ pub fn add_item_operations(completion: &mut Completion, verb: &str, operations: 
     }
 }
 
+/// Shows in the subject that it waits for item operations. `failed` if it has errors already.
+pub async fn show_waiting<K: Lifecycle>(job: &Job<K>, counts: ItemOperationCounts, failed: bool) -> Result<(), Error> {
+    let mut status = operation_counts(K::VERB, counts);
+    let phase = if failed { "WaitingForPluginOperationsPartiallyFailed" } else { "WaitingForPluginOperations" };
+    status["phase"] = json!(phase);
+    kill::point("status.waiting.before");
+    job.patch_subject(&json!({ "status": status })).await?;
+    kill::point("status.waiting.after");
+    Ok(())
+}
+
 /// The counts of item operations, as Backup and Restore have them.
-pub fn operation_counts(verb: &str, counts: ItemOperationCounts) -> Value {
+fn operation_counts(verb: &str, counts: ItemOperationCounts) -> Value {
     let name = |word: &str| format!("{verb}ItemOperations{word}");
     json!({
         name("Attempted"): counts.attempted,

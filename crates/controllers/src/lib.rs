@@ -16,7 +16,6 @@ mod crds;
 pub mod cron;
 mod delete_backup_request;
 mod download_request;
-mod item_operations;
 mod plugins;
 pub mod rbac;
 mod resource_policy;

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use plimsoll_api::velero::v1::RestoreSpec;
-use plimsoll_engine::backup::actions::{BackupItemActions, ItemBlockActions};
-use plimsoll_engine::delete::DeleteItemAction;
+use plimsoll_engine::backup::PlannedBackup;
+use plimsoll_engine::delete::DeleteItemActions;
 use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_engine::log::Level;
-use plimsoll_engine::registry::Registry;
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::{Error, PluginLogSink, RetryPolicy};
 use plimsoll_plugin::{
@@ -50,14 +49,13 @@ pub fn lines(plugin_log: &Arc<PluginLogSink>) -> Arc<dyn LogSink> {
 /// something it would have added, is not as its user expects.
 pub async fn add_backup_actions(
     context: &Context,
-    actions: &mut BackupItemActions,
-    blocks: &mut ItemBlockActions,
-    item_filter: &ItemFilter,
+    planned: &mut PlannedBackup,
     plugin_log: &Arc<PluginLogSink>,
 ) -> PluginActions {
     let plugins = PluginActions::for_backup(&context.plugins, &lines(plugin_log));
-    let mut problems = plugins.register_backup(actions, item_filter.catalog()).await;
-    problems.extend(plugins.register_blocks(blocks, item_filter.catalog()).await);
+    let catalog = planned.item_filter.catalog();
+    let mut problems = plugins.register_backup(&mut planned.actions, catalog).await;
+    problems.extend(plugins.register_blocks(&mut planned.blocks, catalog).await);
     for problem in problems {
         plugin_log.line(Level::Error, problem);
     }
@@ -78,16 +76,14 @@ pub async fn add_restore_actions(
     plugins
 }
 
-type DeleteActions = Registry<dyn DeleteItemAction>;
-
 /// The actions of deletions, and what is wrong with those that cannot be asked. `moved` is there if the backup may have CSI
 /// snapshots or data that was moved.
 pub async fn delete_actions(
     context: &Arc<Context>,
     moved: Option<&MovedSnapshots>,
     task: &Task,
-) -> Result<(DeleteActions, PluginActions, Vec<String>), Error> {
-    let mut actions = DeleteActions::default();
+) -> Result<(DeleteItemActions, PluginActions, Vec<String>), Error> {
+    let mut actions = DeleteItemActions::default();
     let logs: Arc<dyn LogSink> = Arc::new(TracingLogSink);
     let plugins = PluginActions::for_deletion(&context.plugins, &logs);
     if plugins.delete().next().is_none() && moved.is_none() {

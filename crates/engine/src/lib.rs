@@ -1,4 +1,4 @@
-//! Backup and restore as plan, run and outcome.
+//! Backup, restore and deletion as plan, run and outcome: [`backup::execute`], [`restore::execute`], [`delete::execute`].
 //!
 //! ```text
 //!  Selection ──▶ plan ──▶ run ──▶ outcome
@@ -7,12 +7,17 @@
 //!                 └ a value: small enough to show (`--dry-run`) and to keep, and computed again after a crash
 //! ```
 //!
+//! An operation belongs to the engine from its first write to its commit, and so do the removal of what a failed attempt
+//! wrote and the use of what an interrupted one left. Each `execute` takes an input and an environment. The environment
+//! has what other crates implement: the custom resource, and the extensions (plugins, volumes).
+//!
 //! The engine does not know controllers, leases or the status of custom resources. It reports to [`plimsoll_progress`] and
 //! calls its [`ports`] before every effect that cannot be repeated. It never holds all items in memory, never writes progress
 //! to the API server, and never prints.
 
 mod action_call;
 pub mod backup;
+mod cancellation;
 pub mod cluster;
 pub mod delete;
 mod error;
@@ -29,9 +34,11 @@ pub mod ports;
 pub mod registry;
 pub mod restore;
 mod retry;
+pub mod stages;
 mod store_waits;
 
+pub(crate) use cancellation::unless_cancelled;
 pub use error::Error;
 pub use plugin_log::PluginLogSink;
 pub use retry::RetryPolicy;
-pub use store_waits::show_store_waits;
+pub(crate) use store_waits::show_store_waits;

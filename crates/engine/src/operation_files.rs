@@ -1,13 +1,14 @@
-//! Files that an operation writes into the location beside its main one.
+//! Files of an operation in the location.
 
 use std::path::Path;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use plimsoll_archive::codec;
 use plimsoll_progress::{Task, Total, Unit};
 use plimsoll_store::Store;
 use serde::Serialize;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::ports::LeadershipGuard;
 use crate::{Error, RetryPolicy, kill};
@@ -59,6 +60,16 @@ impl<'a> OperationFiles<'a> {
         }
         Ok(())
     }
+}
+
+/// Copies an object of the location into a file, chunk by chunk.
+pub async fn download(store: &Store, key: &str, file: &Path) -> Result<(), Error> {
+    let mut chunks = store.reader(key).await?;
+    let mut out = tokio::fs::File::create(file).await.map_err(|e| Error::scratch(file, e))?;
+    while let Some(chunk) = chunks.next().await {
+        out.write_all(&chunk?).await.map_err(|e| Error::scratch(file, e))?;
+    }
+    out.flush().await.map_err(|e| Error::scratch(file, e))
 }
 
 /// Copies a spooled file into the location, chunk by chunk.

@@ -129,6 +129,17 @@ pub trait Journal: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IntentId(pub u64);
 
+/// An effect that an earlier attempt recorded, with its result if that is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JournalEntry {
+    /// Its number in the journal.
+    pub id: IntentId,
+    /// The effect.
+    pub effect: Effect,
+    /// The result; `None` if the process died in between.
+    pub result: Option<String>,
+}
+
 /// Checks that this process is still the leader.
 pub trait LeadershipGuard: Send + Sync {
     /// Called before every effect. Cheap; on an error the process must stop.
@@ -169,6 +180,14 @@ pub trait VolumeBackupper: Send + Sync {
     }
     /// Backs up the remaining volumes, and waits until all have ended.
     fn finish(&self) -> BoxFuture<'_, Result<VolumeBackupResults, Error>>;
+    /// The results after all item operations have ended; `None` if these cannot have changed them.
+    fn final_results<'a>(
+        &'a self,
+        results: &'a VolumeBackupResults,
+    ) -> BoxFuture<'a, Result<Option<VolumeBackupResults>, Error>> {
+        let _ = results;
+        Box::pin(async { Ok(None) })
+    }
 }
 
 /// Results of the volumes of a restore.

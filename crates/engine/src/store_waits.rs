@@ -30,6 +30,6 @@ impl Observer for StoreWaitObserver {
 }
 
 /// Shows on `task` what `store` waits for, until the guard is dropped.
-pub fn show_store_waits(store: &Store, task: &Task) -> ObserverGuard {
+pub(crate) fn show_store_waits(store: &Store, task: &Task) -> ObserverGuard {
     store.observe(Arc::new(StoreWaitObserver { task: task.clone(), waiting: Mutex::default() }))
 }

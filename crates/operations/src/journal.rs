@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
-use plimsoll_engine::ports::{Effect, IntentId, Journal};
+use plimsoll_engine::ports::{Effect, IntentId, Journal, JournalEntry};
 use plimsoll_engine::{Error, kill};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -31,17 +31,6 @@ const KEY: &str = "entries";
 enum Line {
     Intent { id: u64, effect: Effect },
     Settled { id: u64, result: String },
-}
-
-/// An effect that was asked for, and its result if that is known.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JournalEntry {
-    /// Its number in the journal.
-    pub id: IntentId,
-    /// What was asked for.
-    pub effect: Effect,
-    /// What became of it; `None` if the process died in between.
-    pub result: Option<String>,
 }
 
 /// Where a journal is stored, and its owner.

@@ -31,9 +31,9 @@ mod write_budget;
 
 pub use active_operations::ActiveOperations;
 pub use event_recorder::{EventRecorder, EventType};
-pub use journal::{ConfigMapJournal, JournalEntry};
+pub use journal::ConfigMapJournal;
 pub use leader_client::LeaderClient;
-pub use lifecycle::{Completion, Job, Lifecycle, OperationRuntime, Requirements, Stages, SubjectState};
+pub use lifecycle::{Completion, Job, Lifecycle, OperationRuntime, Requirements, SubjectState};
 pub use live_progress::{Flush, LiveProgress};
 pub use operation_record::{Holder, OperationRecord, Subject, operation_name};
 pub use progress_floor::ItemCounters;

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use plimsoll_blueprint as blueprint;
 use plimsoll_blueprint::functions::Host;
 use plimsoll_engine::kill;
-use plimsoll_engine::ports::{Effect, IntentId, Journal, LeadershipGuard};
-use plimsoll_operations::{ConfigMapJournal, Job, JournalEntry, OperationRecord};
+use plimsoll_engine::ports::{Effect, IntentId, Journal, JournalEntry, LeadershipGuard};
+use plimsoll_operations::{ConfigMapJournal, Job, OperationRecord};
 
 use super::ActionSetController;
 use super::status_publisher::Publisher;

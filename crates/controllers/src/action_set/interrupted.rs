@@ -7,8 +7,8 @@ use plimsoll_api::kanister::v1alpha1::{ActionSetStatus, ActionState, ErrorMessag
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_blueprint::functions::{phase_identity, remove_pods};
 use plimsoll_engine::Error;
-use plimsoll_engine::ports::{Effect, LeadershipGuard};
-use plimsoll_operations::{Completion, Job, JournalEntry};
+use plimsoll_engine::ports::{Effect, JournalEntry, LeadershipGuard};
+use plimsoll_operations::{Completion, Job};
 use plimsoll_progress::Ending;
 use serde_json::{Value, json};
 use tracing::warn;

@@ -9,8 +9,7 @@ use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionSpec, Blueprint, Bluepri
 use plimsoll_blueprint::functions::function_spec;
 use plimsoll_blueprint::validate::validate_action;
 use plimsoll_engine::Error;
-use plimsoll_engine::ports::Effect;
-use plimsoll_operations::JournalEntry;
+use plimsoll_engine::ports::{Effect, JournalEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,48 +1,31 @@
 //! Backup.
 
-mod commit;
+mod ending;
+mod extensions;
 pub mod garbage_collection;
-mod run;
-mod start;
+mod object;
 mod volumes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::ResourceExt;
-use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, PodVolumeBackup};
-use plimsoll_api::velero::v2alpha1::DataUpload;
-use plimsoll_api::{labels, validate};
+use plimsoll_api::validate;
+use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec};
 use plimsoll_engine::Error;
-use plimsoll_engine::backup::{self, ExistingBackup};
-use plimsoll_engine::hooks::HookCounts;
+use plimsoll_engine::backup::{self, BackupEnv, BackupInput, BackupOutcome};
 use plimsoll_engine::item_filter::ItemFilter;
-use plimsoll_engine::item_operations::ItemOperations;
-use plimsoll_engine::ports::Journal;
+use plimsoll_engine::ports::{Journal, LeadershipGuard};
 use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use plimsoll_select::includes::IncludesExcludes;
-use plimsoll_store::Store;
+use plimsoll_volumes::snapshotter;
 use plimsoll_volumes::storage_location::{LocationLookup, is_read_only};
-use plimsoll_volumes::{csi, fs_backup, snapshotter};
 use serde_json::{Value, json};
 
-use self::commit::{adopt, commit};
-use self::run::{run, save_final_snapshots, update_post_operation_items, wait_for_operations};
-use self::start::{begin, remove_earlier_attempt, run_pending_hooks};
-use self::volumes::{count_csi_snapshots, release_snapshots};
+use self::extensions::JobExtensions;
+use self::object::JobBackup;
 use crate::context::Context;
-use crate::{completion, resource_policy};
-
-/// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
-const STAGES: [(&str, Duration); 5] = [
-    ("planning", Duration::from_secs(1)),
-    ("reading", Duration::from_secs(10)),
-    // More, once there are any.
-    ("volumes", Duration::from_millis(100)),
-    ("saving", Duration::from_secs(1)),
-    ("committing", Duration::from_millis(500)),
-];
+use crate::resource_policy;
 
 /// The lifecycle of a Backup.
 pub struct BackupController;
@@ -106,57 +89,27 @@ impl Lifecycle for BackupController {
     }
 
     async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
-        let stages = job.plan_stages(&STAGES);
-        let problems = run_pending_hooks(job).await;
-        let (location, store) = job.read(|| open_location(job)).await?;
-        let begun = begin(job, &location).await?;
-        if let ExistingBackup::Committed(metadata) = job.unless_cancelled(remove_earlier_attempt(job, &store)).await? {
-            release_snapshots(job).await;
-            return Ok(adopt(&metadata));
-        }
-        let operations = Arc::new(ItemOperations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
-        let (done, handles) = Box::pin(run(job, &store, &begun, problems, &operations, &stages)).await?;
-        let waited = wait_for_operations(job, &store, &begun, &operations, done.results.errors.count > 0).await;
-        let waited = match waited {
-            Ok(()) => update_post_operation_items(job, &store, &operations).await,
-            Err(error) => Err(error),
+        let (object, extensions) = (JobBackup::new(job), JobExtensions::new(job));
+        let input = BackupInput {
+            name: job.id.name.clone(),
+            uid: job.id.uid.clone(),
+            spec: job.subject.spec.clone(),
+            journal_entries: job.journal_entries.clone(),
         };
-        let settled = match waited {
-            Ok(()) => save_final_snapshots(job, &store, &handles, &done.volumes, &operations).await,
-            Err(error) => Err(error),
+        let env = BackupEnv {
+            cluster: job.context.leader.cluster.clone(),
+            object: &object,
+            extensions: &extensions,
+            guard: Arc::clone(&job.record) as Arc<dyn LeadershipGuard>,
+            journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
+            cancel: job.cancel.clone(),
+            scratch: job.scratch.path().to_owned(),
+            root: job.tree.root(),
         };
-        handles.close().await;
-        let volumes = settled?;
-        let mut completion = completion::of(&done.results);
-        completion::add_item_operations(&mut completion, Self::VERB, &operations);
-        if !volumes.snapshots.is_empty() {
-            let good = volumes.snapshots.iter().filter(|snapshot| snapshot.status.phase == "Completed").count();
-            completion.status["volumeSnapshotsAttempted"] = json!(volumes.snapshots.len());
-            completion.status["volumeSnapshotsCompleted"] = json!(good);
-        }
-        let HookCounts { attempted, failed } = done.hooks;
-        completion.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
-        count_csi_snapshots(&volumes.infos, &mut completion);
-        commit(job, &store, &begun, &completion, &stages).await?;
-        release_snapshots(job).await;
-        Ok(completion)
-    }
-
-    async fn abort(job: &Job<Self>, error: &Error) {
-        // What is not ours is not ours to touch.
-        if matches!(error, Error::BackupExists { .. } | Error::UnfinishedBackupExists { .. }) {
-            return;
-        }
-        let own = format!("{}={}", labels::BACKUP_UID, job.id.uid);
-        fs_backup::cancel_transfers::<PodVolumeBackup>(&job.context.leader, &own, &job.tree.root()).await;
-        fs_backup::cancel_transfers::<DataUpload>(&job.context.leader, &own, &job.tree.root()).await;
-        snapshotter::discard(&job.context.snapshots, &job.id.uid).await;
-        csi::delete_snapshots(&job.context.leader, &job.id.uid).await;
-        if let Ok((_, store)) = open_location(job).await
-            && let Err(error) = backup::discard(&store, &job.id.name).await
-        {
-            tracing::warn!("backup {}: cannot remove what it left in the location: {error}", job.id.name);
-        }
+        Ok(match Box::pin(backup::execute(input, env)).await? {
+            BackupOutcome::Committed(results) => ending::completion_of(&results),
+            BackupOutcome::AlreadyCommitted(metadata) => ending::adopt(&metadata),
+        })
     }
 }
 
@@ -168,14 +121,4 @@ async fn filter_faults(context: &Context, spec: &BackupSpec) -> Result<Vec<Strin
     }
     .into_iter()
     .collect())
-}
-
-async fn open_location(job: &Job<BackupController>) -> Result<(Box<BackupStorageLocation>, Store), Error> {
-    match job.context.storage.find(job.subject.spec.storage_location.as_deref()).await? {
-        LocationLookup::Usable(found) => {
-            let store = job.context.storage.open(&found).await?;
-            Ok((found, store))
-        }
-        LocationLookup::Unusable(why) | LocationLookup::Unchecked(why) => Err(Error::Selection(why)),
-    }
 }

@@ -1,13 +1,10 @@
-//! DeleteBackupRequest: a backup and all that belongs to it goes.
-//!
-//! Every step can be done again. What is in the location goes before the custom resources, so that a deletion that is killed is
-//! found again and goes on, and nothing is synced back.
+//! DeleteBackupRequest: a backup is deleted with all that belongs to it.
 
 mod admission;
 pub mod cleanup;
-mod removal;
+mod extensions;
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
@@ -17,23 +14,16 @@ use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::velero::v1::{
     Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase,
 };
+use plimsoll_engine::delete::{self, DeleteEnv, DeleteOutcome};
+use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::{Completion, EventType, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use serde_json::{Value, json};
 
 use self::admission::{check_backup, delete_other_requests, earlier_request};
-use self::removal::{remove_all, remove_record};
+use self::extensions::JobExtensions;
 use crate::backup::BackupController;
 use crate::context::Context;
-
-/// The stages, and about how long they take: their weights in the percentage.
-const STAGES: [(&str, Duration); 5] = [
-    ("actions", Duration::from_secs(1)),
-    ("volumes", Duration::from_secs(2)),
-    ("objects", Duration::from_secs(2)),
-    ("restores", Duration::from_secs(1)),
-    ("record", Duration::from_millis(200)),
-];
 
 /// Maximum number of deletions that run in parallel.
 const MAX_CONCURRENT_DELETIONS: usize = 4;
@@ -98,7 +88,6 @@ impl Lifecycle for DeleteBackupRequestController {
     }
 
     async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
-        let stages = job.plan_stages(&STAGES);
         delete_other_requests(job).await?;
         let name = job.subject.spec.backup_name.clone().unwrap_or_default();
         let find = || async {
@@ -110,20 +99,29 @@ impl Lifecycle for DeleteBackupRequestController {
             return Ok(done());
         };
         begin(job, &backup).await?;
-        let errors = job.unless_cancelled(remove_all(job, &backup, &stages)).await?;
-        if !errors.is_empty() {
+        if let DeleteOutcome::Kept(errors) = delete_backup(job, &backup).await? {
             record_event(job, &backup, EventType::Warning, "DeletionFailed", &errors.join("; ")).await;
             return Err(Error::Selection(errors.join("; ")));
         }
-        remove_record(job, &backup, &stages.start("record")).await?;
         record_event(job, &backup, EventType::Normal, "Deleted", "the backup and all that belongs to it is deleted")
             .await;
         delete_other_requests(job).await?;
         Ok(done())
     }
+}
 
-    /// What is gone is gone; what is not is named in the request.
-    async fn abort(_: &Job<Self>, _: &Error) {}
+async fn delete_backup(job: &Job<DeleteBackupRequestController>, backup: &Backup) -> Result<DeleteOutcome, Error> {
+    let extensions = JobExtensions::new(job, backup);
+    let env = DeleteEnv {
+        cluster: job.context.leader.cluster.clone(),
+        namespace: job.context.leader.namespace.clone(),
+        extensions: &extensions,
+        guard: Arc::clone(&job.record) as Arc<dyn LeadershipGuard>,
+        cancel: job.cancel.clone(),
+        scratch: job.scratch.path().to_owned(),
+        root: job.tree.root(),
+    };
+    delete::execute(backup, env).await
 }
 
 fn done() -> Completion {

@@ -1,50 +1,33 @@
 //! Restore.
 
+mod extensions;
 pub mod files;
-mod finish;
-mod plugins;
-mod prepare;
+mod object;
 mod resolved_spec;
 mod source;
 mod volumes;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
-use kube::ResourceExt;
-use plimsoll_api::velero::v1::{Backup, PodVolumeRestore, Restore, RestorePhase};
+use plimsoll_api::velero::v1::{PodVolumeRestore, Restore, RestorePhase};
 use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_api::{labels, validate};
-use plimsoll_engine::outcome::Recorder;
-use plimsoll_engine::restore::RestoreRun;
-use plimsoll_engine::{Error, PluginLogSink, kill};
-use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState, projection};
-use plimsoll_progress::Unit;
+use plimsoll_engine::Error;
+use plimsoll_engine::ports::{Journal, LeadershipGuard};
+use plimsoll_engine::restore::hooks::HookCounts;
+use plimsoll_engine::restore::{self, RestoreEnv, RestoreInput, RestoreResults, RestoreTimeouts};
+use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use plimsoll_select::resource_order::NON_RESTORABLE_RESOURCES;
-use plimsoll_store::Store;
 use plimsoll_volumes::fs_backup;
 use plimsoll_volumes::storage_location::LocationLookup;
 use serde_json::{Value, json};
 
-use self::finish::{finalize, save, wait_for_operations};
-use self::plugins::RestorePlugins;
-use self::prepare::prepare;
-use self::resolved_spec::ResolvedSpec;
+use self::extensions::JobExtensions;
+use self::object::JobRestore;
+use self::resolved_spec::resolve_spec;
 use self::source::find_backup;
-use self::volumes::finish_volumes;
 use crate::completion;
 use crate::context::Context;
-
-/// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
-const STAGES: [(&str, Duration); 5] = [
-    ("planning", Duration::from_secs(1)),
-    ("restoring", Duration::from_secs(30)),
-    // More, once there are any.
-    ("volumes", Duration::from_millis(100)),
-    ("finalizing", Duration::from_millis(500)),
-    ("saving", Duration::from_millis(500)),
-];
 
 /// The lifecycle of a Restore.
 pub struct RestoreController;
@@ -88,7 +71,7 @@ impl Lifecycle for RestoreController {
                 LocationLookup::Unchecked(what) => Requirements { faults: Vec::new(), missing: Some(what) },
             },
         };
-        needs.faults.extend(ResolvedSpec::read(context, &subject.spec).await?.err());
+        needs.faults.extend(resolve_spec(context, &subject.spec).await?.err());
         Ok(needs)
     }
 
@@ -101,40 +84,26 @@ impl Lifecycle for RestoreController {
     }
 
     async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
-        let stages = job.plan_stages(&STAGES);
-        let backup = job.read(|| find_backup(&job.context, &job.subject)).await?;
-        let mut backup = backup.map_err(Error::Selection)?;
-        let begun = begin(job, &backup).await?;
-        let (location, store) = job.read(|| open_location(job, &backup)).await?;
-        // One that is left to the default has a name from here on.
-        backup.spec.storage_location = Some(location);
-        let recorder = Arc::new(Recorder::create(job.scratch.path())?);
-        let plugin_log = Arc::new(PluginLogSink::default());
-        plugin_log.attach(&recorder);
-        let plugins = RestorePlugins { plugin_log: Arc::clone(&plugin_log), ..RestorePlugins::default() };
-        let prepared = prepare(job, &store, &begun, &backup, &recorder, &plugins, &stages);
-        let run = job.unless_cancelled(prepared).await?;
-        announce_total(job, &run).await?;
-        let operations = Arc::clone(&run.operations);
-        if let Err(error) = run.run().await {
-            operations.cancel(&begun).await;
-            plugins.close().await;
-            return Err(error);
-        }
-        run.task.finish();
-        let mut volumes = job.unless_cancelled(finish_volumes(&run, &recorder, &stages)).await?;
-        volumes.extend(plugins.snapshots.get().map(|snapshots| snapshots.infos()).unwrap_or_default());
-        let waited = wait_for_operations(job, &store, &begun, &operations, recorder.counts().0 > 0).await;
-        plugins.close().await;
-        waited?;
-        volumes.extend(plugins.csi.get().map(|csi| csi.infos()).unwrap_or_default());
-        let hooks = job.unless_cancelled(finalize(job, &run, &recorder, &stages.start("finalizing"))).await?;
-        drop(run);
-        plugin_log.detach();
-        let mut completion =
-            save(job, &store, recorder, (hooks, &volumes), &operations, &stages.start("saving")).await?;
-        completion::add_item_operations(&mut completion, Self::VERB, &operations);
-        Ok(completion)
+        let (object, extensions) = (JobRestore(job), JobExtensions::new(job));
+        let (context, settings) = (&job.context, &job.context.settings);
+        let input = RestoreInput { restore: job.subject.clone(), journal_entries: job.journal_entries.clone() };
+        let env = RestoreEnv {
+            cluster: context.leader.cluster.clone(),
+            namespace: context.leader.namespace.clone(),
+            object: &object,
+            extensions: &extensions,
+            guard: Arc::clone(&job.record) as Arc<dyn LeadershipGuard>,
+            journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
+            cancel: job.cancel.clone(),
+            scratch: job.scratch.path().to_owned(),
+            root: job.tree.root(),
+            timeouts: RestoreTimeouts {
+                resource: settings.resource_timeout,
+                terminating: settings.terminating_timeout,
+                ..RestoreTimeouts::default()
+            },
+        };
+        Ok(completion_of(&Box::pin(restore::execute(input, env)).await?))
     }
 
     /// What was created stays: it is counted, and the user decides about it. What still moves is stopped.
@@ -145,47 +114,12 @@ impl Lifecycle for RestoreController {
     }
 }
 
-/// The first write: phase, start, and what was left to defaults. Done again by every attempt, with the same result.
-async fn begin(job: &Job<RestoreController>, backup: &Backup) -> Result<Value, Error> {
-    let (spec, status) = (&job.subject.spec, job.subject.status.clone().unwrap_or_default());
-    let started = status.start_timestamp.map_or_else(Timestamp::now, |time| time.0);
-    let phase = match status.phase {
-        Some(phase @ (RestorePhase::Finalizing | RestorePhase::FinalizingPartiallyFailed)) => phase,
-        _ => RestorePhase::InProgress,
-    };
-    let mut excluded = spec.excluded_resources.clone();
-    excluded.extend(
-        NON_RESTORABLE_RESOURCES
-            .iter()
-            .map(|name| (*name).to_owned())
-            .filter(|name| !spec.excluded_resources.contains(name)),
-    );
-    let patch = json!({
-        "spec": { "backupName": backup.name_any(), "excludedResources": excluded },
-        "status": { "phase": phase.as_str(), "startTimestamp": format!("{started:.0}") },
-    });
-    kill::point("status.begin.before");
-    let begun = job.patch_subject(&patch).await?;
-    kill::point("status.begin.after");
-    Ok(begun)
-}
-
-/// The backup's location: its name in this cluster, and what is in it.
-async fn open_location(job: &Job<RestoreController>, backup: &Backup) -> Result<(String, Store), Error> {
-    match job.context.storage.find(backup.spec.storage_location.as_deref()).await? {
-        LocationLookup::Usable(found) => Ok((found.name_any(), job.context.storage.open(&found).await?)),
-        LocationLookup::Unusable(why) | LocationLookup::Unchecked(why) => Err(Error::Selection(why)),
+fn completion_of(results: &RestoreResults) -> Completion {
+    let mut completion = completion::of(&results.results, results.completed);
+    let HookCounts { attempted, failed } = results.hooks;
+    if attempted > 0 {
+        completion.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
     }
-}
-
-/// The total is known, and written, before the first object is created.
-async fn announce_total(job: &Job<RestoreController>, run: &RestoreRun) -> Result<(), Error> {
-    run.task.meter(Unit::Items).set_total(run.plan.initial_total(&run.rules.actions));
-    kill::point("restore.total.before");
-    job.patch_subject(
-        &json!({ "status": projection::progress(&job.tree.snapshot(), RestoreController::ITEM_COUNTERS) }),
-    )
-    .await?;
-    kill::point("restore.total.after");
-    Ok(())
+    completion::add_item_operations(&mut completion, RestoreController::VERB, results.operations);
+    completion
 }

@@ -3,6 +3,7 @@
 use plimsoll_api::velero::v1::RestoreSpec;
 use plimsoll_engine::Error;
 use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::restore::ResolvedSpec;
 use plimsoll_engine::restore::hooks::RestoreHooks;
 use plimsoll_select::resource_modifiers::ResourceModifiers;
 use plimsoll_select::resource_policies::ResourcePolicies;
@@ -10,32 +11,23 @@ use plimsoll_select::resource_policies::ResourcePolicies;
 use crate::context::Context;
 use crate::resource_policy;
 
-/// The parts of a Restore that are in other objects, or are compiled.
-pub(super) struct ResolvedSpec {
-    pub(super) policies: Option<ResourcePolicies>,
-    pub(super) modifiers: Option<ResourceModifiers>,
-    pub(super) hooks: RestoreHooks,
-}
-
-impl ResolvedSpec {
-    /// Reads it; the inner error is the user's.
-    pub(super) async fn read(context: &Context, spec: &RestoreSpec) -> Result<Result<Self, String>, Error> {
-        let policies = match resource_policy::policies(context, spec.resource_policy.as_ref()).await? {
-            Ok(policies) => policies,
-            Err(fault) => return Ok(Err(fault)),
-        };
-        if let Some(Err(error)) = policies.as_ref().map(ResourcePolicies::validate_for_restore) {
-            return Ok(Err(format!("spec.resourcePolicy: {error}")));
-        }
-        let modifiers = match modifiers(context, spec).await? {
-            Ok(modifiers) => modifiers,
-            Err(fault) => return Ok(Err(fault)),
-        };
-        Ok(match (RestoreHooks::new(spec), ItemFilter::for_restore(spec, policies.as_ref(), &[])) {
-            (Ok(hooks), Ok(_)) => Ok(Self { policies, modifiers, hooks }),
-            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
-        })
+/// Reads what a Restore refers to; the inner error is the user's.
+pub(super) async fn resolve_spec(context: &Context, spec: &RestoreSpec) -> Result<Result<ResolvedSpec, String>, Error> {
+    let policies = match resource_policy::policies(context, spec.resource_policy.as_ref()).await? {
+        Ok(policies) => policies,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    if let Some(Err(error)) = policies.as_ref().map(ResourcePolicies::validate_for_restore) {
+        return Ok(Err(format!("spec.resourcePolicy: {error}")));
     }
+    let modifiers = match modifiers(context, spec).await? {
+        Ok(modifiers) => modifiers,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    Ok(match (RestoreHooks::new(spec), ItemFilter::for_restore(spec, policies.as_ref(), &[])) {
+        (Ok(hooks), Ok(_)) => Ok(ResolvedSpec { policies, modifiers, hooks }),
+        (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
+    })
 }
 
 /// The rules of `resourceModifier`; the inner error is the user's.

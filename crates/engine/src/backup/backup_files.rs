@@ -12,7 +12,7 @@ use crate::{Error, kill};
 
 /// What a location has under the name of a backup.
 #[derive(Debug, PartialEq)]
-pub enum ExistingBackup {
+pub(super) enum ExistingBackup {
     /// No files.
     Absent,
     /// Files without `velero-backup.json`: an attempt was interrupted.
@@ -22,7 +22,7 @@ pub enum ExistingBackup {
 }
 
 /// Looks for files of a backup in `store`. Another backup of the same name is an error.
-pub async fn find_existing_backup(store: &Store, name: &str, uid: &str) -> Result<ExistingBackup, Error> {
+pub(super) async fn find_existing_backup(store: &Store, name: &str, uid: &str) -> Result<ExistingBackup, Error> {
     let bytes = match store.get(&layout::backup_metadata(name)).await {
         Ok(bytes) => bytes,
         Err(error) if error.is_not_found() => {
@@ -43,7 +43,7 @@ pub async fn find_existing_backup(store: &Store, name: &str, uid: &str) -> Resul
 }
 
 /// Deletes all files of a backup.
-pub async fn discard(store: &Store, name: &str) -> Result<(), Error> {
+pub(super) async fn discard(store: &Store, name: &str) -> Result<(), Error> {
     store.delete_prefix(&layout::backup_directory(name)).await?;
     Ok(())
 }
@@ -77,7 +77,7 @@ pub(super) async fn save_files(
 }
 
 /// Writes the files about snapshots again after these have ended.
-pub async fn save_snapshots(
+pub(super) async fn save_snapshots(
     store: &Store,
     name: &str,
     volumes: &VolumeBackupResults,
@@ -93,7 +93,7 @@ pub async fn save_snapshots(
 }
 
 /// Writes `velero-backup.json`, which commits the backup.
-pub async fn save_metadata(store: &Store, name: &str, backup: &Value) -> Result<(), Error> {
+pub(super) async fn save_metadata(store: &Store, name: &str, backup: &Value) -> Result<(), Error> {
     let text = codec::pretty_json(backup).map_err(|source| Error::Archive { name: name.to_owned(), source })?;
     kill::point("backup.metadata.before");
     store.put(&layout::backup_metadata(name), text).await?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::actions::ItemId;
 use super::item_tracker::ItemTracker;
-use super::run::BackupRun;
+use super::state::{BackupRun, PlannedBackup};
 use super::tarball_upload::item_ref;
 use crate::Error;
 use crate::action_call::call_action;
@@ -44,8 +44,10 @@ pub(super) struct Pod {
 
 /// Processes items of one resource.
 pub(super) struct ItemProcessor<'a> {
-    pub(super) run: &'a BackupRun,
+    pub(super) run: &'a BackupRun<'a>,
+    pub(super) planned: &'a PlannedBackup,
     pub(super) resource: &'a Arc<Resource>,
+    pub(super) reading: &'a Task,
     pub(super) recorder: &'a Recorder,
     pub(super) tracker: &'a ItemTracker,
     pub(super) hooks: &'a HookRunner,
@@ -56,9 +58,9 @@ impl ItemProcessor<'_> {
     pub(super) async fn process(&self, meta: ItemMeta, bytes: Bytes, task: &Task) -> Result<ProcessedItem, Error> {
         let is_pod = self.resource.group.is_empty() && self.resource.plural == "pods";
         let group_resource = self.resource.group_resource();
-        let volume = group_resource == VOLUMES && self.run.volumes.is_some();
-        let blocks = is_pod && !self.run.blocks.is_empty();
-        if !is_pod && !volume && !self.run.actions.applies_to_resource(&group_resource) {
+        let volume = group_resource == VOLUMES && self.planned.volumes.is_some();
+        let blocks = is_pod && !self.planned.blocks.is_empty();
+        if !is_pod && !volume && !self.planned.actions.applies_to_resource(&group_resource) {
             return Ok(ProcessedItem::Ready(meta, bytes));
         }
         let bytes = add_type_meta(&bytes, self.resource);
@@ -70,7 +72,7 @@ impl ItemProcessor<'_> {
             }
         };
         if is_pod {
-            let hooks = self.run.hooks.for_pod(&object);
+            let hooks = self.planned.hooks.for_pod(&object);
             if !hooks.is_empty() || self.has_volumes(&object) || blocks {
                 return Ok(ProcessedItem::Pod(Box::new(Pod { meta, bytes, object, hooks })));
             }
@@ -80,7 +82,7 @@ impl ItemProcessor<'_> {
     }
 
     fn has_volumes(&self, pod: &Value) -> bool {
-        let Some(volumes) = &self.run.volumes else {
+        let Some(volumes) = &self.planned.volumes else {
             self.warn_about_volumes(pod);
             return false;
         };
@@ -119,7 +121,7 @@ impl ItemProcessor<'_> {
                 return Ok(None);
             }
             let item = self.run_actions(pod.meta.clone(), pod.bytes.clone(), pod.object.clone(), task).await?;
-            if let Some(volumes) = &self.run.volumes {
+            if let Some(volumes) = &self.planned.volumes {
                 volumes.back_up(&pod.object, frozen, task).await?;
             }
             Ok(item)
@@ -153,8 +155,8 @@ impl ItemProcessor<'_> {
         let group_resource = self.resource.group_resource();
         let item_labels = meta.labels.clone().unwrap_or_default();
         let mut changed = false;
-        for (name, action) in self.run.actions.for_item(&group_resource, meta.namespace.as_deref(), &item_labels) {
-            let call = action.execute(&object, &self.run.backup);
+        for (name, action) in self.planned.actions.for_item(&group_resource, meta.namespace.as_deref(), &item_labels) {
+            let call = action.execute(&object, &self.run.state.backup);
             let output = match call_action(name, &meta.path(), action.process(), task, call).await {
                 Ok(output) => output,
                 Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
@@ -165,7 +167,7 @@ impl ItemProcessor<'_> {
             };
             if let (Some(started), Some(client)) = (output.operation, Arc::clone(action).operation_client()) {
                 let item = ItemId::new(&group_resource, meta.namespace.as_deref(), &meta.name);
-                self.run.operations.start(name, item, started, client).await?;
+                self.run.state.operations.start(name, item, started, client).await?;
             }
             if let Some(item) = output.item {
                 (object, changed) = (item, true);
@@ -182,7 +184,7 @@ impl ItemProcessor<'_> {
                 return Ok(None);
             }
         }
-        if let (VOLUMES, Some(volumes)) = (group_resource.as_str(), &self.run.volumes) {
+        if let (VOLUMES, Some(volumes)) = (group_resource.as_str(), &self.planned.volumes) {
             volumes.add_persistent_volume(&object);
         }
         let bytes = if changed { Bytes::from(object.to_string()) } else { bytes };
@@ -191,16 +193,16 @@ impl ItemProcessor<'_> {
 
     /// Whether the list of the resource of an item decides about it.
     fn is_listed(&self, item: &ItemId) -> bool {
-        let plan = &self.run.plan;
+        let plan = &self.planned.plan;
         let included = |name: &String| plan.namespaces.as_ref().is_none_or(|included| included.contains(name));
         let planned = plan.resources.iter().any(|planned| planned.resource.group_resource() == item.group_resource);
-        planned && !self.run.item_filter.filters_single_items() && item.namespace.as_ref().is_none_or(included)
+        planned && !self.planned.item_filter.filters_single_items() && item.namespace.as_ref().is_none_or(included)
     }
 
     fn fail(&self, meta: &ItemMeta, reason: &str, message: String) {
         let outcome = ItemOutcome::Failed { reason: reason.to_owned(), message };
         self.recorder.item(&item_ref(self.resource, meta), &outcome);
-        self.run.reading.meter(Unit::Items).fail(1);
+        self.reading.meter(Unit::Items).fail(1);
     }
 }
 

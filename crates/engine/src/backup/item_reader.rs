@@ -13,7 +13,7 @@ use super::actions::ItemId;
 use super::item_processor::{ItemProcessor, Pod, ProcessedItem};
 use super::item_tracker::ItemTracker;
 use super::plan::{PlannedResource, is_namespaces};
-use super::run::BackupRun;
+use super::state::{BackupRun, PlannedBackup};
 use super::tarball_upload::{Batch, item_ref};
 use crate::action_call::call_action;
 use crate::cluster::{ItemMeta, PageQuery, Resource, add_type_meta, list_pages};
@@ -39,7 +39,8 @@ fn is_pods(resource: &Resource) -> bool {
 }
 
 pub(super) struct ItemReader<'a> {
-    run: &'a BackupRun,
+    run: &'a BackupRun<'a>,
+    planned: &'a PlannedBackup,
     reading: &'a Task,
     recorder: &'a Recorder,
     tracker: ItemTracker,
@@ -47,14 +48,20 @@ pub(super) struct ItemReader<'a> {
 }
 
 impl<'a> ItemReader<'a> {
-    pub(super) fn new(run: &'a BackupRun, recorder: &'a Recorder, hooks: &'a HookRunner) -> Self {
-        Self { run, reading: &run.reading, recorder, tracker: ItemTracker::default(), hooks }
+    pub(super) fn new(
+        run: &'a BackupRun<'a>,
+        planned: &'a PlannedBackup,
+        reading: &'a Task,
+        recorder: &'a Recorder,
+        hooks: &'a HookRunner,
+    ) -> Self {
+        Self { run, planned, reading, recorder, tracker: ItemTracker::default(), hooks }
     }
 
     pub(super) async fn read_all(&self, batches: &Batches) -> Result<(), Error> {
         // Namespaces come last: some are included only because of their items.
         let (namespaces, others): (Vec<_>, Vec<_>) =
-            self.run.plan.resources.iter().partition(|planned| is_namespaces(&planned.resource));
+            self.planned.plan.resources.iter().partition(|planned| is_namespaces(&planned.resource));
         if !others.iter().any(|planned| is_pods(&planned.resource)) {
             self.all_pods_read();
         }
@@ -65,7 +72,7 @@ impl<'a> ItemReader<'a> {
     }
 
     fn all_pods_read(&self) {
-        if let Some(volumes) = &self.run.volumes {
+        if let Some(volumes) = &self.planned.volumes {
             volumes.all_pods_read();
         }
     }
@@ -115,7 +122,7 @@ impl<'a> ItemReader<'a> {
 
     async fn read_selected(&self, resource: &Arc<Resource>, task: &Task, batches: &Batches) -> Result<(), Error> {
         self.read_ordered(resource, task, batches).await?;
-        for query in self.run.plan.queries(resource) {
+        for query in self.planned.plan.queries(resource) {
             self.read_query(resource, query, task, batches).await?;
         }
         Ok(())
@@ -123,11 +130,11 @@ impl<'a> ItemReader<'a> {
 
     /// Reads the objects of `orderedResources`, in order.
     async fn read_ordered(&self, resource: &Arc<Resource>, task: &Task, batches: &Batches) -> Result<(), Error> {
-        for wanted in self.run.item_filter.ordered().of(&resource.plural) {
+        for wanted in self.planned.item_filter.ordered().of(&resource.plural) {
             let (namespace, name) =
                 wanted.split_once('/').map_or((None, wanted.as_str()), |(ns, name)| (Some(ns), name));
             let path = format!("{}/{name}", resource.path(namespace));
-            let found = RetryPolicy::default().run(task, || self.run.cluster.get(&path)).await?;
+            let found = RetryPolicy::default().run(task, || self.run.env.cluster.get(&path)).await?;
             if found.is_none() {
                 let text = format!("orderedResources: {} {wanted} not found", resource.group_resource());
                 self.recorder.warn(&Scope::Operation, text);
@@ -149,7 +156,7 @@ impl<'a> ItemReader<'a> {
                 format!("{}: the continue token expired; the rest of the list is newer", resource.group_resource());
             self.recorder.warn(&Scope::Operation, text);
         };
-        let mut found = std::pin::pin!(list_pages(&self.run.cluster, resource, query, task, &expired));
+        let mut found = std::pin::pin!(list_pages(&self.run.env.cluster, resource, query, task, &expired));
         while let Some(page) = found.next().await {
             self.process_page(resource, page?.items, task, batches).await?;
             kill::point("backup.page");
@@ -189,7 +196,15 @@ impl<'a> ItemReader<'a> {
     }
 
     fn processor<'b>(&'b self, resource: &'b Arc<Resource>) -> ItemProcessor<'b> {
-        ItemProcessor { run: self.run, resource, recorder: self.recorder, tracker: &self.tracker, hooks: self.hooks }
+        ItemProcessor {
+            run: self.run,
+            planned: self.planned,
+            resource,
+            reading: self.reading,
+            recorder: self.recorder,
+            tracker: &self.tracker,
+            hooks: self.hooks,
+        }
     }
 
     /// The metadata of an item, if it is selected and not in the backup yet.
@@ -213,7 +228,7 @@ impl<'a> ItemReader<'a> {
         pods: Vec<Pod>,
         task: &Task,
     ) -> Result<Vec<Vec<Pod>>, Error> {
-        if self.run.blocks.is_empty() {
+        if self.planned.blocks.is_empty() {
             return Ok(pods.into_iter().map(|pod| vec![pod]).collect());
         }
         let (mut left, mut blocks) = (VecDeque::from(pods), Vec::new());
@@ -257,8 +272,8 @@ impl<'a> ItemReader<'a> {
     async fn related(&self, item: &ItemId, object: &Value, task: &Task) -> Result<Vec<ItemId>, Error> {
         let labels = object.pointer("/metadata/labels").cloned().unwrap_or_default();
         let mut found = Vec::new();
-        for (name, action) in self.run.blocks.for_item(&item.group_resource, item.namespace.as_deref(), &labels) {
-            let call = action.related(object, &self.run.backup);
+        for (name, action) in self.planned.blocks.for_item(&item.group_resource, item.namespace.as_deref(), &labels) {
+            let call = action.related(object, &self.run.state.backup);
             match call_action(name, &item.to_string(), action.process(), task, call).await {
                 Ok(related) => found.extend(related),
                 Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
@@ -274,12 +289,12 @@ impl<'a> ItemReader<'a> {
 
     /// A related item, if it is selected and an item block action applies to it.
     async fn selected(&self, item: &ItemId, task: &Task) -> Result<Option<Value>, Error> {
-        let served = self.run.plan.served.get(&item.group_resource);
-        let Some(resource) = served.filter(|_| self.run.blocks.applies_to_resource(&item.group_resource)) else {
+        let served = self.planned.plan.served.get(&item.group_resource);
+        let Some(resource) = served.filter(|_| self.planned.blocks.applies_to_resource(&item.group_resource)) else {
             return Ok(None);
         };
         let path = format!("{}/{}", resource.path(item.namespace.as_deref()), item.name);
-        let Some(bytes) = RetryPolicy::default().run(task, || self.run.cluster.get(&path)).await? else {
+        let Some(bytes) = RetryPolicy::default().run(task, || self.run.env.cluster.get(&path)).await? else {
             return Ok(None);
         };
         let kept = ItemMeta::of(&bytes).is_ok_and(|meta| self.is_selected(resource, &item.group_resource, &meta));
@@ -289,7 +304,7 @@ impl<'a> ItemReader<'a> {
     /// Reads a pod that was not listed yet, if it is selected.
     async fn fetch_pod(&self, processor: &ItemProcessor<'_>, item: &ItemId, task: &Task) -> Result<Option<Pod>, Error> {
         let path = format!("{}/{}", processor.resource.path(item.namespace.as_deref()), item.name);
-        let Some(bytes) = RetryPolicy::default().run(task, || self.run.cluster.get(&path)).await? else {
+        let Some(bytes) = RetryPolicy::default().run(task, || self.run.env.cluster.get(&path)).await? else {
             return Ok(None);
         };
         let Some(meta) = self.select_item(processor.resource, PODS, &bytes) else { return Ok(None) };
@@ -300,11 +315,12 @@ impl<'a> ItemReader<'a> {
     }
 
     fn is_selected(&self, resource: &Resource, group_resource: &str, meta: &ItemMeta) -> bool {
-        let item_filter = &self.run.item_filter;
+        let item_filter = &self.planned.item_filter;
         if is_namespaces(resource) {
             return item_filter.includes_namespace_object(meta, self.tracker.has_items_in(&meta.name));
         }
-        let included = |name: &str| self.run.plan.namespaces.as_ref().is_none_or(|included| included.contains(name));
+        let included =
+            |name: &str| self.planned.plan.namespaces.as_ref().is_none_or(|included| included.contains(name));
         meta.namespace.as_deref().is_none_or(included) && item_filter.includes_item(group_resource, meta)
     }
 
@@ -340,18 +356,18 @@ impl<'a> ItemReader<'a> {
         task: &Task,
         batches: &Batches,
     ) -> Result<(), Error> {
-        let Some(resource) = self.run.plan.served.get(&item.group_resource) else {
+        let Some(resource) = self.planned.plan.served.get(&item.group_resource) else {
             self.recorder
                 .warn(&Scope::Operation, format!("additional item {item}: the cluster does not serve this resource"));
             return Ok(());
         };
         let path = format!("{}/{}", resource.path(item.namespace.as_deref()), item.name);
-        let Some(object) = RetryPolicy::default().run(task, || self.run.cluster.get(&path)).await? else {
+        let Some(object) = RetryPolicy::default().run(task, || self.run.env.cluster.get(&path)).await? else {
             self.recorder.warn(&Scope::Operation, format!("additional item {item} not found"));
             return Ok(());
         };
         let Ok(meta) = ItemMeta::of(&object) else { return Ok(()) };
-        let wanted = forced || self.run.item_filter.includes_additional_item(&item.group_resource, &meta);
+        let wanted = forced || self.planned.item_filter.includes_additional_item(&item.group_resource, &meta);
         if !wanted || !self.tracker.add(&item.group_resource, item.namespace.as_deref(), &item.name) {
             return Ok(());
         }
@@ -381,14 +397,15 @@ impl<'a> ItemReader<'a> {
     /// Reads the CustomResourceDefinitions of included custom resources, unless the filters mention them.
     async fn read_crds(&self, batches: &Batches) -> Result<(), Error> {
         const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
-        let Some(resource) = self.run.plan.served.get(CRDS).filter(|_| self.run.item_filter.adds_crds_of_items())
+        let Some(resource) =
+            self.planned.plan.served.get(CRDS).filter(|_| self.planned.item_filter.adds_crds_of_items())
         else {
             return Ok(());
         };
         let resource = Arc::new(resource.clone());
         for name in self.tracker.group_resources().iter().filter(|kind| kind.contains('.')) {
             let path = format!("{}/{name}", resource.path(None));
-            let found = RetryPolicy::default().run(self.reading, || self.run.cluster.get(&path)).await?;
+            let found = RetryPolicy::default().run(self.reading, || self.run.env.cluster.get(&path)).await?;
             let Some(object) = found.filter(|_| self.tracker.add(CRDS, None, name)) else { continue };
             self.reading.meter(Unit::Items).grow_total(1);
             let meta = ItemMeta { name: name.clone(), ..ItemMeta::default() };

@@ -1,16 +1,23 @@
-//! Backup of objects: count, read, write the tarball, write the other files, commit.
+//! Backup of objects: count, read, write the tarball, write the other files, commit. [`execute`] does all of it.
 
 pub mod actions;
 mod backup_files;
+mod collect;
+mod earlier_attempt;
+mod env;
+mod execute;
+mod finish;
 mod item_processor;
 mod item_reader;
 mod item_tracker;
 mod plan;
 mod post_operation_items;
-mod run;
+mod prepare;
+mod state;
 mod tarball_upload;
 
-pub use backup_files::{ExistingBackup, discard, find_existing_backup, save_metadata, save_snapshots};
+pub use collect::BackupResults;
+pub use env::{BackupEnv, BackupExtensions, BackupInput, BackupObject};
+pub use execute::{BackupOutcome, execute};
 pub use plan::{BackupPlan, PlannedResource, plan};
-pub use post_operation_items::update_post_operation_items;
-pub use run::{BackupResults, BackupRun};
+pub use state::{BackupState, PlannedBackup};

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use plimsoll_archive::layout;
 use plimsoll_archive::tarball::{Reader, Writer};
 use plimsoll_progress::{Task, Unit};
 use plimsoll_store::Store;
-use tokio::io::AsyncWriteExt;
 
 use super::actions::ItemId;
 use crate::cluster::{Cluster, Resource, add_type_meta};
-use crate::operation_files::OperationFiles;
+use crate::operation_files::{OperationFiles, download};
 use crate::ports::LeadershipGuard;
 use crate::{Error, RetryPolicy};
 
@@ -22,7 +20,7 @@ type ItemContents = BTreeMap<ItemId, (String, Bytes)>;
 
 /// Reads items again and replaces them in the archive of a backup, or adds them. Returns an error message for each item that
 /// could not be read.
-pub async fn update_post_operation_items(
+pub(super) async fn update_post_operation_items(
     cluster: &Cluster,
     store: &Store,
     name: &str,
@@ -75,15 +73,6 @@ async fn read(
         steps.add(1);
     }
     Ok((fresh, missing))
-}
-
-async fn download(store: &Store, key: &str, file: &PathBuf) -> Result<(), Error> {
-    let mut chunks = store.reader(key).await?;
-    let mut out = tokio::fs::File::create(file).await.map_err(|e| Error::scratch(file, e))?;
-    while let Some(chunk) = chunks.next().await {
-        out.write_all(&chunk?).await.map_err(|e| Error::scratch(file, e))?;
-    }
-    out.flush().await.map_err(|e| Error::scratch(file, e))
 }
 
 fn rewrite(before: &Path, after: &Path, mut fresh: ItemContents) -> Result<(), plimsoll_archive::Error> {

@@ -98,10 +98,9 @@ impl BackupVolumes {
         })
     }
 
-    /// Whether the cluster supports CSI snapshots.
-    #[must_use]
-    pub fn with_csi(self, csi: bool) -> Self {
-        Self { csi, ..self }
+    /// Sets whether the cluster supports CSI snapshots.
+    pub fn set_csi(&mut self, csi: bool) {
+        self.csi = csi;
     }
 
     /// Whether the data of volumes is restored.
@@ -258,7 +257,8 @@ mod tests {
         assert_eq!(decide(VolumeMethod::CsiSnapshot, Some(false), "Retain"), VolumeDecision::Provision(None));
         assert!(matches!(decide(VolumeMethod::CsiFailed, None, "Delete"), VolumeDecision::Provision(Some(_))));
         assert_eq!(decide(VolumeMethod::Moved, None, "Retain"), VolumeDecision::Provision(None));
-        let known = volumes(VolumeMethod::CsiSnapshot, None).with_csi(true);
+        let mut known = volumes(VolumeMethod::CsiSnapshot, None);
+        known.set_csi(true);
         assert_eq!(known.decide(&volume("Retain")), VolumeDecision::Provision(None));
         assert_eq!(decide(VolumeMethod::NativeSnapshot, None, "Retain"), VolumeDecision::RestoreSnapshot);
         assert_eq!(decide(VolumeMethod::NativeSnapshot, Some(false), "Delete"), VolumeDecision::RestoreObject);

@@ -1,4 +1,4 @@
-//! Restore of objects in two steps: plan, then run.
+//! Restore of objects in two steps: plan, then run. [`execute`] does both, and all that follows.
 //!
 //! ```text
 //!  archive ──plan──▶ spool (selected, in run order) ──run──▶ item: strip ▸ actions ▸ modifiers ▸ namespace and labels ▸ create or update ▸ status
@@ -11,6 +11,8 @@ mod api_requests;
 mod backup_volumes;
 mod concurrency_limiter;
 mod create;
+mod env;
+mod execute;
 mod existing_object;
 mod field_ownership;
 pub mod hooks;
@@ -19,15 +21,15 @@ mod item_states;
 mod item_steps;
 mod namespaces;
 mod plan;
+mod prepare;
 pub mod preview;
 mod restore_files;
 mod run;
 mod volume_snapshot;
 
 pub use backup_volumes::BackupVolumes;
+pub use env::{BegunRestore, ResolvedSpec, RestoreEnv, RestoreExtensions, RestoreInput, RestoreObject, RestoreState};
+pub use execute::{RestoreResults, execute};
 pub use existing_object::ExistingPolicy;
-pub use item::RestoreOrigin;
-pub use plan::{RestorePlan, plan};
 pub use preview::preview;
-pub use restore_files::save;
-pub use run::{RestoreRules, RestoreRun, RestoreTimeouts, RunState};
+pub use run::{RestoreRules, RestoreTimeouts};

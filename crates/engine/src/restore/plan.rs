@@ -98,7 +98,7 @@ fn spool_limit(scratch: &Path) -> u64 {
 ///
 /// # Cancel safety
 /// Dropping the future ends the reading thread at its next read; the unlinked spool is freed with it.
-pub async fn plan(
+pub(super) async fn plan(
     store: &Store,
     key: &str,
     item_filter: Arc<ItemFilter>,

@@ -12,7 +12,7 @@ use crate::outcome::RecordedFiles;
 use crate::ports::LeadershipGuard;
 
 /// Writes the files. Files of unsupported data are empty. A second call replaces them.
-pub async fn save(
+pub(super) async fn save(
     store: &Store,
     name: &str,
     recorded: &RecordedFiles,

@@ -81,31 +81,31 @@ pub struct RestoreRules {
 }
 
 /// A restore of objects.
-pub struct RestoreRun {
+pub(super) struct RestoreRun {
     /// The cluster to write to.
-    pub cluster: Cluster,
+    pub(super) cluster: Cluster,
     /// The restore and its namespace mapping.
-    pub origin: RestoreOrigin,
+    pub(super) origin: RestoreOrigin,
     /// The plan.
-    pub plan: RestorePlan,
+    pub(super) plan: RestorePlan,
     /// Settings.
-    pub rules: RestoreRules,
+    pub(super) rules: RestoreRules,
     /// Shows the progress.
-    pub task: Task,
+    pub(super) task: Task,
     /// Checked before every effect.
-    pub guard: Arc<dyn LeadershipGuard>,
+    pub(super) guard: Arc<dyn LeadershipGuard>,
     /// Cancels the run.
-    pub cancel: CancellationToken,
+    pub(super) cancel: CancellationToken,
     /// Records outcomes and messages.
-    pub recorder: Arc<Recorder>,
+    pub(super) recorder: Arc<Recorder>,
     /// Item operations that actions started.
-    pub operations: Arc<ItemOperations>,
+    pub(super) operations: Arc<ItemOperations>,
     /// State of the run.
-    pub state: RunState,
+    pub(super) state: RunState,
 }
 
 /// State of a run.
-pub struct RunState {
+pub(super) struct RunState {
     pub(super) item_states: ItemStates,
     pub(super) namespaces: Namespaces,
     pub(super) limiter: ConcurrencyLimiter,
@@ -115,7 +115,7 @@ pub struct RunState {
 
 impl RunState {
     /// The initial state for a plan.
-    pub fn new(plan: &RestorePlan, task: &Task) -> Self {
+    pub(super) fn new(plan: &RestorePlan, task: &Task) -> Self {
         Self {
             item_states: ItemStates::new(plan.spool.len() + plan.reserve.len()),
             namespaces: Namespaces::default(),
@@ -131,7 +131,7 @@ impl RestoreRun {
     ///
     /// # Cancel safety
     /// Cancelling keeps the objects that were created. Every item is either counted or was not started.
-    pub async fn run(&self) -> Result<(), Error> {
+    pub(super) async fn run(&self) -> Result<(), Error> {
         let items = &self.state.items;
         items.set_total(self.plan.initial_total(&self.rules.actions));
         items.fail(self.plan.damaged);

@@ -1,35 +1,15 @@
 //! One operation of this process.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use plimsoll_engine::ports::LeadershipGuard;
+use plimsoll_engine::ports::{JournalEntry, LeadershipGuard};
 use plimsoll_engine::{Error, RetryPolicy};
-use plimsoll_progress::Task;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{Lifecycle, OperationRuntime};
-use crate::journal::{ConfigMapJournal, JournalEntry};
+use crate::journal::ConfigMapJournal;
 use crate::operation_record::{OperationRecord, Subject};
-
-/// The stages of an operation, planned from the start: what has not started counts in the percentage too.
-pub struct Stages(Vec<(&'static str, Task)>);
-
-impl Stages {
-    /// A stage that the caller starts.
-    pub fn planned(&self, name: &str) -> Task {
-        let task = self.0.iter().find(|(known, _)| *known == name).map(|(_, task)| task.clone());
-        task.expect("a stage is requested by a name of the list it was planned from")
-    }
-
-    /// Starts a stage.
-    pub fn start(&self, name: &str) -> Task {
-        let task = self.planned(name);
-        task.start();
-        task
-    }
-}
 
 /// One operation of this process.
 pub struct Job<K: Lifecycle> {
@@ -63,17 +43,6 @@ impl<K: Lifecycle> Job<K> {
         self.id.path()
     }
 
-    /// Plans the stages, each with its expected duration: its weight.
-    pub fn plan_stages(&self, stages: &[(&'static str, Duration)]) -> Stages {
-        let root = self.tree.root();
-        let plan = |(name, expected): &(&'static str, Duration)| {
-            let task = root.planned(name);
-            task.expect_duration(*expected);
-            (*name, task)
-        };
-        Stages(stages.iter().map(plan).collect())
-    }
-
     /// Reads objects of the cluster, and retries while the API server does not answer.
     pub async fn read<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T, Error>
     where
@@ -92,14 +61,5 @@ impl<K: Lifecycle> Job<K> {
             what: format!("write {} {}", self.id.verb, self.id.name),
             detail: e.to_string(),
         })
-    }
-
-    /// Fails with `Cancelled` as soon as the user cancels, otherwise does the work.
-    pub async fn unless_cancelled<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => Err(Error::Cancelled),
-            answer = work => answer,
-        }
     }
 }

@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use self::decide::SubjectState;
-pub use self::job::{Job, Stages};
+pub use self::job::Job;
 pub use self::reconcile::run_lifecycle;
 
 use crate::active_operations::ActiveOperations;
@@ -107,8 +107,10 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
     }
     /// Does the work. Returns the status to end with.
     fn execute(job: &Job<Self>) -> impl Future<Output = Result<Completion, Error>> + Send;
-    /// Undoes what was started, and leaves what a user needs to see why. Best effort.
-    fn abort(job: &Job<Self>, error: &Error) -> impl Future<Output = ()> + Send;
+    /// Undoes what was started, and leaves what a user needs to see why. Best effort. Nothing, if the work undoes it itself.
+    fn abort(_job: &Job<Self>, _error: &Error) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// What a subject needs of other objects.

@@ -14,9 +14,8 @@ use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::cluster::{ItemMeta, collection_path};
 use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_engine::item_operations::ItemOperations;
-use plimsoll_engine::ports::{Effect, Journal, VolumeBackupResults, VolumeBackupper};
+use plimsoll_engine::ports::{Effect, Journal, JournalEntry, VolumeBackupResults, VolumeBackupper};
 use plimsoll_engine::{Error, RetryPolicy, kill};
-use plimsoll_operations::JournalEntry;
 use plimsoll_plugin::{Error as PluginError, LogSink, SnapshotProgressQuery, VolumeSnapshotterClient};
 use plimsoll_progress::Task;
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
@@ -692,6 +691,28 @@ impl VolumeBackupper for CombinedVolumeBackup {
             results.infos.extend(self.csi.as_ref().map(|csi| csi.results()).unwrap_or_default());
             self.snapshots.results(&mut results).await?;
             Ok(results)
+        })
+    }
+
+    fn final_results<'a>(
+        &'a self,
+        results: &'a VolumeBackupResults,
+    ) -> BoxFuture<'a, Result<Option<VolumeBackupResults>, Error>> {
+        Box::pin(async move {
+            let csi = match &self.csi {
+                Some(csi) => csi.final_results().await?,
+                None => Vec::new(),
+            };
+            if results.snapshots.is_empty() && csi.is_empty() {
+                return Ok(None);
+            }
+            let mut changed = self.snapshots.final_results(results).await?;
+            for info in csi {
+                if let Some(existing) = changed.infos.iter_mut().find(|existing| existing.pv_name == info.pv_name) {
+                    *existing = info;
+                }
+            }
+            Ok(Some(changed))
         })
     }
 }

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use plimsoll_engine::ports::{Effect, IntentId};
-use plimsoll_operations::JournalEntry;
+use plimsoll_engine::ports::{Effect, IntentId, JournalEntry};
 
 /// The result of an effect that gave something a name.
 const NAMED_PREFIX: &str = "named ";

@@ -10,9 +10,8 @@ use plimsoll_archive::volume_info::{NativeSnapshotInfo, RestoreVolumeInfo, Volum
 use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::item_operations::ItemOperations;
 use plimsoll_engine::log::Level;
-use plimsoll_engine::ports::{Effect, Journal, SnapshotRestorer};
+use plimsoll_engine::ports::{Effect, Journal, JournalEntry, SnapshotRestorer};
 use plimsoll_engine::{Error, PluginLogSink, kill};
-use plimsoll_operations::JournalEntry;
 use plimsoll_plugin::{LogSink, SnapshotProgressQuery, VolumeInfo};
 use plimsoll_progress::Task;
 use serde_json::Value;

@@ -13,19 +13,10 @@ use super::{ExecHook, RestoreHooks};
 use crate::cluster::{Cluster, collection_path};
 use crate::exec::{self, Command};
 use crate::outcome::{Recorder, Scope};
-use crate::ports::{Effect, Journal, LeadershipGuard};
+use crate::ports::{Effect, Journal, JournalEntry, LeadershipGuard};
 use crate::{Error, RetryPolicy, kill};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-
-/// A hook that an earlier attempt started.
-#[derive(Clone, Debug)]
-pub struct PreviousHook {
-    /// The recorded effect.
-    pub effect: Effect,
-    /// The result; `None` if the attempt was interrupted.
-    pub result: Option<String>,
-}
 
 /// Counts of hooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +38,7 @@ pub struct HookContext {
     /// Shows the progress.
     pub task: Task,
     /// Hooks of earlier attempts.
-    pub previous: Vec<PreviousHook>,
+    pub previous: Vec<JournalEntry>,
     /// Default timeout of the wait for a container.
     pub wait: Duration,
 }
@@ -66,7 +57,7 @@ struct RunnerContext {
     task: Task,
     steps: Meter,
     attempted: AtomicU64,
-    previous: Mutex<Vec<PreviousHook>>,
+    previous: Mutex<Vec<JournalEntry>>,
     wait: Duration,
 }
 
@@ -210,7 +201,7 @@ impl PodHookTask {
         Ok(output.map(|_| ()).map_err(|error| error.to_string()))
     }
 
-    fn take_previous(&self, effect: &Effect) -> Option<PreviousHook> {
+    fn take_previous(&self, effect: &Effect) -> Option<JournalEntry> {
         let mut previous = self.context.previous.lock().unwrap_or_else(PoisonError::into_inner);
         let index = previous.iter().position(|previous_hook| previous_hook.effect == *effect)?;
         Some(previous.remove(index))

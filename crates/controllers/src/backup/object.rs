@@ -1,40 +1,79 @@
-//! The start of a Backup: its first status, and the clean-up after an earlier attempt.
+//! The Backup object while its backup runs: location, first status, last status.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
-use plimsoll_api::velero::v1::{BackupSpec, BackupStorageLocation};
-use plimsoll_engine::backup::{self, ExistingBackup};
-use plimsoll_engine::hooks::{self, PendingPostHooks};
-use plimsoll_engine::ports::{Effect, LeadershipGuard};
-use plimsoll_engine::{Error, RetryPolicy, kill, show_store_waits};
+use plimsoll_api::velero::v1::BackupSpec;
+use plimsoll_engine::backup::{BackupObject, BackupResults};
+use plimsoll_engine::item_operations::ItemOperationCounts;
+use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::Job;
+use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use plimsoll_volumes::fs_backup::all_by_default;
 use plimsoll_volumes::snapshotter;
+use plimsoll_volumes::storage_location::LocationLookup;
 use serde_json::{Value, json};
 
 use super::BackupController;
+use super::ending::metadata;
+use crate::{completion, resource_policy};
 
-/// Runs the pending post-hooks of an earlier attempt first, because applications may be frozen. Returns the errors.
-pub(super) async fn run_pending_hooks(job: &Job<BackupController>) -> Vec<String> {
-    let pending =
-        job.journal_entries.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known.effect {
-            Effect::Hooks { uid, post, .. } => {
-                Some((known.id, PendingPostHooks { uid: uid.clone(), post: post.clone() }))
+/// The Backup object of a job.
+pub(super) struct JobBackup<'a> {
+    job: &'a Job<BackupController>,
+    /// The name of the location, once it is open.
+    location: OnceLock<String>,
+}
+
+impl<'a> JobBackup<'a> {
+    pub(super) fn new(job: &'a Job<BackupController>) -> Self {
+        Self { job, location: OnceLock::new() }
+    }
+}
+
+impl BackupObject for JobBackup<'_> {
+    fn open_location(&self) -> BoxFuture<'_, Result<Store, Error>> {
+        Box::pin(async {
+            let storage = &self.job.context.storage;
+            match storage.find(self.job.subject.spec.storage_location.as_deref()).await? {
+                LocationLookup::Usable(found) => {
+                    let store = storage.open(&found).await?;
+                    let _ = self.location.set(found.name_any());
+                    Ok(store)
+                }
+                LocationLookup::Unusable(why) | LocationLookup::Unchecked(why) => Err(Error::Selection(why)),
             }
-            _ => None,
-        });
-    let (journal, guard) = (job.journal.as_ref(), job.record.as_ref());
-    hooks::run_pending_post_hooks(&job.context.leader.cluster, pending.collect(), journal, guard, &job.tree.root())
-        .await
+        })
+    }
+
+    fn begin(&self) -> BoxFuture<'_, Result<Value, Error>> {
+        Box::pin(begin(self.job, self.location.get().map_or("", String::as_str)))
+    }
+
+    fn resource_policies(&self) -> BoxFuture<'_, Result<Option<ResourcePolicies>, Error>> {
+        Box::pin(async {
+            let reference = self.job.subject.spec.resource_policy.as_ref();
+            resource_policy::policies(&self.job.context, reference).await?.map_err(Error::Selection)
+        })
+    }
+
+    fn show_waiting(&self, counts: ItemOperationCounts, failed: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(completion::show_waiting(self.job, counts, failed))
+    }
+
+    fn metadata(&self, begun: &Value, results: &BackupResults) -> Value {
+        metadata(begun, &self.job.tree.snapshot(), results)
+    }
 }
 
 /// The first write: phase, times and defaults. Every attempt repeats it with the same result.
-pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageLocation) -> Result<Value, Error> {
+async fn begin(job: &Job<BackupController>, location: &str) -> Result<Value, Error> {
     let backup = &job.subject;
     let started = backup.status.as_ref().and_then(|status| status.start_timestamp.clone());
     let started = started.map_or_else(Timestamp::now, |time| time.0);
@@ -46,10 +85,10 @@ pub(super) async fn begin(job: &Job<BackupController>, location: &BackupStorageL
         RetryPolicy::default().run(&job.tree.root(), choose).await?.map_err(Error::Selection)?.names();
     let patch = json!({
         "metadata": {
-            "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
+            "labels": { labels::STORAGE_LOCATION: labels::valid_name(location) },
             "annotations": source_cluster(job).await?,
         },
-        "spec": defaults(&backup.spec, &location.name_any(), ttl, &snapshot_locations, job.context.settings.default_volumes_to_fs_backup),
+        "spec": defaults(&backup.spec, location, ttl, &snapshot_locations, job.context.settings.default_volumes_to_fs_backup),
         "status": {
             "phase": "InProgress",
             "queuePosition": null,
@@ -105,30 +144,4 @@ async fn source_cluster(job: &Job<BackupController>) -> Result<Value, Error> {
         labels::SOURCE_CLUSTER_K8S_MINOR: version["minor"],
         labels::RESOURCE_TIMEOUT: "10m0s",
     }))
-}
-
-/// Looks for files of the backup in the location, and deletes those of an earlier attempt.
-pub(super) async fn remove_earlier_attempt(
-    job: &Job<BackupController>,
-    store: &Store,
-) -> Result<ExistingBackup, Error> {
-    let root = job.tree.root();
-    let _waits = show_store_waits(store, &root);
-    let find_existing = || async { backup::find_existing_backup(store, &job.id.name, &job.id.uid).await };
-    let found = RetryPolicy::default().run(&root, find_existing).await?;
-    if found == ExistingBackup::Unfinished {
-        if !has_written(job) {
-            return Err(Error::UnfinishedBackupExists { name: job.id.name.clone(), location: store.name().to_owned() });
-        }
-        job.record.check_effect()?;
-        kill::point("backup.discard.before");
-        backup::discard(store, &job.id.name).await?;
-    }
-    Ok(found)
-}
-
-/// Whether an earlier attempt may have written into the location.
-fn has_written(job: &Job<BackupController>) -> bool {
-    let directory = plimsoll_archive::layout::backup_directory(&job.id.name);
-    job.journal_entries.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
 }

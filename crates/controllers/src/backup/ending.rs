@@ -1,39 +1,46 @@
-//! The commit of a Backup: its metadata, as the last file in the location.
+//! How a Backup ends: its last status, and its metadata in the location.
 
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
-use plimsoll_engine::backup;
-use plimsoll_engine::ports::{Effect, Journal, LeadershipGuard};
-use plimsoll_engine::{Error, RetryPolicy, show_store_waits};
-use plimsoll_operations::{Completion, Job, Lifecycle, Stages, SubjectState, projection};
+use plimsoll_archive::volume_info::BackupVolumeInfo;
+use plimsoll_engine::backup::BackupResults;
+use plimsoll_engine::hooks::HookCounts;
+use plimsoll_operations::{Completion, Lifecycle, SubjectState, projection};
 use plimsoll_progress::Snapshot;
-use plimsoll_store::Store;
 use serde_json::{Value, json};
 
 use super::BackupController;
+use crate::completion;
 
-/// Writes the metadata, as the last file: from here on it is a backup.
-pub(super) async fn commit(
-    job: &Job<BackupController>,
-    store: &Store,
-    begun: &Value,
-    completion: &Completion,
-    stages: &Stages,
-) -> Result<(), Error> {
-    let committing = stages.start("committing");
-    let _waits = show_store_waits(store, &committing);
-    let key = plimsoll_archive::layout::backup_metadata(&job.id.name);
-    let intent = job.journal.record_intent(Effect::Commit { key }).await?;
-    job.record.check_commit().await?;
-    let metadata = metadata(begun, &job.tree.snapshot(), completion);
-    let save = || backup::save_metadata(store, &job.id.name, &metadata);
-    RetryPolicy::default().run(&committing, save).await?;
-    job.journal.record_result(intent, "committed".into()).await?;
-    committing.finish();
-    Ok(())
+/// The last status that the results mean. The same for the metadata and for the custom resource.
+pub(super) fn completion_of(results: &BackupResults) -> Completion {
+    let mut completion = completion::of(&results.results, results.completed);
+    completion::add_item_operations(&mut completion, BackupController::VERB, results.operations);
+    let snapshots = &results.volumes.snapshots;
+    if !snapshots.is_empty() {
+        let good = snapshots.iter().filter(|snapshot| snapshot.status.phase == "Completed").count();
+        completion.status["volumeSnapshotsAttempted"] = json!(snapshots.len());
+        completion.status["volumeSnapshotsCompleted"] = json!(good);
+    }
+    let HookCounts { attempted, failed } = results.hooks;
+    completion.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
+    count_csi_snapshots(&results.volumes.infos, &mut completion);
+    completion
+}
+
+/// Snapshots whose data was moved are counted as operations, not as snapshots: they do not stay.
+fn count_csi_snapshots(infos: &[BackupVolumeInfo], completion: &mut Completion) {
+    let taken = |info: &&BackupVolumeInfo| info.backup_method == "CSISnapshot" && !info.snapshot_data_moved;
+    let ready =
+        |info: &&BackupVolumeInfo| info.csi_snapshot_info.as_ref().and_then(|csi| csi.ready_to_use) == Some(true);
+    let attempted = infos.iter().filter(taken).count();
+    if attempted > 0 {
+        completion.status["csiVolumeSnapshotsAttempted"] = json!(attempted);
+        completion.status["csiVolumeSnapshotsCompleted"] = json!(infos.iter().filter(taken).filter(ready).count());
+    }
 }
 
 /// The Backup as it will stand in the cluster once it has ended.
-fn metadata(begun: &Value, snapshot: &Snapshot, completion: &Completion) -> Value {
+pub(super) fn metadata(begun: &Value, snapshot: &Snapshot, results: &BackupResults) -> Value {
     let mut metadata = begun.clone();
     metadata["apiVersion"] = json!("velero.io/v1");
     metadata["kind"] = json!("Backup");
@@ -43,7 +50,7 @@ fn metadata(begun: &Value, snapshot: &Snapshot, completion: &Completion) -> Valu
         fields.extend(
             projection::progress(snapshot, BackupController::ITEM_COUNTERS).as_object().cloned().unwrap_or_default(),
         );
-        fields.extend(completion.status.as_object().cloned().unwrap_or_default());
+        fields.extend(completion_of(results).status.as_object().cloned().unwrap_or_default());
     }
     metadata["status"] = status;
     metadata

@@ -1,0 +1,107 @@
+//! Plugins and volumes of a Backup.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kube::ResourceExt;
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_api::velero::v2alpha1::DataUpload;
+use plimsoll_engine::backup::{BackupExtensions, BackupState, PlannedBackup};
+use plimsoll_engine::{Error, RetryPolicy};
+use plimsoll_operations::Job;
+use plimsoll_plugin::PluginActions;
+use plimsoll_volumes::csi::{self, CsiBackup};
+use plimsoll_volumes::fs_backup::{self, FsBackupPolicy};
+use plimsoll_volumes::snapshotter::{self, CombinedVolumeBackup, SnapshotBackup};
+
+use super::BackupController;
+use super::volumes::{csi_parameters, fs_backup_of, snapshot_parameters};
+use crate::plugins;
+
+/// The plugins and volumes of one Backup.
+pub(super) struct JobExtensions<'a> {
+    job: &'a Job<BackupController>,
+    actions: OnceLock<PluginActions>,
+    snapshots: OnceLock<Arc<SnapshotBackup>>,
+}
+
+impl<'a> JobExtensions<'a> {
+    pub(super) fn new(job: &'a Job<BackupController>) -> Self {
+        Self { job, actions: OnceLock::new(), snapshots: OnceLock::new() }
+    }
+
+    async fn add_plugins_and_volumes(&self, planned: &mut PlannedBackup, state: &BackupState) -> Result<(), Error> {
+        let context = &self.job.context;
+        let timeout = context.settings.fs_backup_timeout;
+        let (limit, unread) = fs_backup::transfer_timeout(self.job.subject.annotations(), timeout);
+        planned.plan.warnings.extend(unread);
+        let added = plugins::add_backup_actions(context, planned, &state.plugin_log).await;
+        let _ = self.actions.set(added);
+        self.add_volumes(planned, state, limit).await
+    }
+
+    async fn add_volumes(
+        &self,
+        planned: &mut PlannedBackup,
+        state: &BackupState,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        let (job, context, spec) = (self.job, &self.job.context, &self.job.subject.spec);
+        let choose = || snapshotter::choose(&context.snapshots, spec);
+        let planning = state.stages.planned("planning");
+        let locations = RetryPolicy::default().run(&planning, choose).await?.map_err(Error::Selection)?;
+        let all_volumes = context.settings.default_volumes_to_fs_backup;
+        let policy = FsBackupPolicy::of(spec, planned.policies.clone(), &planned.item_filter, all_volumes);
+        let parameters = csi_parameters(job, planned, state, policy.clone(), !locations.0.is_empty()).await?;
+        let csi = CsiBackup::register(parameters, &mut planned.actions, planned.item_filter.catalog())?;
+        let snapshots = Arc::new(SnapshotBackup::new(snapshot_parameters(job, planned, state, locations)));
+        let _ = self.snapshots.set(Arc::clone(&snapshots));
+        let pods = fs_backup_of(job, state, policy, limit).await?;
+        planned.volumes = Some(Arc::new(CombinedVolumeBackup { pods, snapshots, csi }));
+        Ok(())
+    }
+}
+
+impl BackupExtensions for JobExtensions<'_> {
+    fn prepare<'a>(
+        &'a self,
+        planned: &'a mut PlannedBackup,
+        state: &'a BackupState,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.add_plugins_and_volumes(planned, state))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if let Some(actions) = self.actions.get() {
+                actions.close().await;
+            }
+            if let Some(snapshots) = self.snapshots.get() {
+                snapshots.close().await;
+            }
+        })
+    }
+
+    /// The objects of CSI snapshots are deleted when the backup has ended; the snapshots stay, unless their data was moved.
+    fn release(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            match self.job.subject.spec.snapshot_move_data {
+                Some(true) => csi::delete_snapshots(&self.job.context.leader, &self.job.id.uid).await,
+                _ => csi::release_snapshots(&self.job.context.leader, &self.job.id.uid).await,
+            }
+        })
+    }
+
+    fn discard(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let (context, uid, root) = (&self.job.context, &self.job.id.uid, self.job.tree.root());
+            let own = format!("{}={uid}", labels::BACKUP_UID);
+            fs_backup::cancel_transfers::<PodVolumeBackup>(&context.leader, &own, &root).await;
+            fs_backup::cancel_transfers::<DataUpload>(&context.leader, &own, &root).await;
+            snapshotter::discard(&context.snapshots, uid).await;
+            csi::delete_snapshots(&context.leader, uid).await;
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! A backup from its first write to its commit, or to the removal of what it wrote.
+//!
+//! ```text
+//!  pending hooks ──▶ begin ──▶ earlier attempt ──▶ prepare ──▶ collect ──▶ item operations ──▶ commit
+//!                                │ committed: done                 any error: discard
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_store::Store;
+use serde_json::Value;
+
+use super::backup_files::{ExistingBackup, discard};
+use super::collect::BackupResults;
+use super::earlier_attempt::{remove_earlier_attempt, run_pending_hooks};
+use super::env::{BackupEnv, BackupInput};
+use super::state::{BackupRun, BackupState};
+use crate::item_operations::ItemOperations;
+use crate::stages::Stages;
+use crate::{Error, PluginLogSink, RetryPolicy, unless_cancelled};
+
+/// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
+const STAGES: [(&str, Duration); 5] = [
+    ("planning", Duration::from_secs(1)),
+    ("reading", Duration::from_secs(10)),
+    // More, once there are any.
+    ("volumes", Duration::from_millis(100)),
+    ("saving", Duration::from_secs(1)),
+    ("committing", Duration::from_millis(500)),
+];
+
+/// How a backup ended.
+#[derive(Debug)]
+pub enum BackupOutcome {
+    /// It is committed.
+    Committed(Box<BackupResults>),
+    /// An earlier attempt committed it: its metadata.
+    AlreadyCommitted(Box<Value>),
+}
+
+/// Backs up what `input` selects.
+///
+/// # Guarantees
+/// The backup exists in the location if this returns `Ok`. On an error its files and volume data are removed, unless the
+/// location has another backup of this name, or this process no longer leads.
+///
+/// # Cancel safety
+/// If the future is dropped, the next attempt runs pending post-hooks from the journal and removes the files.
+pub async fn execute(input: BackupInput, env: BackupEnv<'_>) -> Result<BackupOutcome, Error> {
+    let stages = Stages::plan(&env.root, &STAGES);
+    // Before anything else: applications may be frozen.
+    let problems = run_pending_hooks(&input, &env).await;
+    let opened = RetryPolicy::default().run(&env.root, || env.object.open_location()).await;
+    let (store, outcome) = match opened {
+        Ok(store) => (Some(store.clone()), Box::pin(attempt(&input, &env, store, stages, &problems)).await),
+        Err(error) => (None, Err(error)),
+    };
+    if let Err(error) = &outcome {
+        discard_attempt(&input, &env, store.as_ref(), error).await;
+    }
+    outcome
+}
+
+async fn attempt(
+    input: &BackupInput,
+    env: &BackupEnv<'_>,
+    store: Store,
+    stages: Stages,
+    problems: &[String],
+) -> Result<BackupOutcome, Error> {
+    let backup = env.object.begin().await?;
+    let existing = unless_cancelled(&env.cancel, remove_earlier_attempt(input, env, &store)).await?;
+    if let ExistingBackup::Committed(metadata) = existing {
+        env.extensions.release().await;
+        return Ok(BackupOutcome::AlreadyCommitted(metadata));
+    }
+    let operations = Arc::new(ItemOperations::new(Arc::clone(&env.journal)));
+    let plugin_log = Arc::new(PluginLogSink::default());
+    let run = BackupRun { input, env, state: BackupState { store, backup, stages, operations, plugin_log } };
+    let written = run.write_files(problems).await;
+    env.extensions.close().await;
+    let results = written?;
+    run.commit(&results).await?;
+    env.extensions.release().await;
+    Ok(BackupOutcome::Committed(Box::new(results)))
+}
+
+/// Removes what a failed attempt left. What another backup or another leader wrote is not touched.
+async fn discard_attempt(input: &BackupInput, env: &BackupEnv<'_>, store: Option<&Store>, error: &Error) {
+    if matches!(error, Error::Fenced(_) | Error::BackupExists { .. } | Error::UnfinishedBackupExists { .. }) {
+        return;
+    }
+    env.extensions.discard().await;
+    if let Some(store) = store
+        && let Err(error) = discard(store, &input.name).await
+    {
+        tracing::warn!("backup {}: cannot remove what it left in the location: {error}", input.name);
+    }
+}
+
+impl BackupRun<'_> {
+    /// Writes all files but `velero-backup.json`.
+    async fn write_files(&self, problems: &[String]) -> Result<BackupResults, Error> {
+        let planned = self.prepare().await?;
+        let collected = self.collect(&planned, problems).await;
+        if collected.is_err() {
+            self.state.operations.cancel(&self.state.backup).await;
+        }
+        let mut results = collected?;
+        self.wait_for_operations(results.results.errors.count > 0).await?;
+        self.update_post_operation_items().await?;
+        self.update_volumes(&planned, &mut results.volumes).await?;
+        results.operations = self.state.operations.counts();
+        results.completed = Timestamp::now();
+        Ok(results)
+    }
+}

@@ -1,0 +1,81 @@
+//! The end of a backup: item operations, what these changed, and the commit.
+
+use plimsoll_archive::layout;
+
+use super::backup_files::{save_metadata, save_snapshots};
+use super::collect::BackupResults;
+use super::post_operation_items::update_post_operation_items;
+use super::state::{BackupRun, PlannedBackup};
+use crate::item_operations::{
+    ItemOperationOwner, OperationsFile, OperationsWait, operation_timeout, wait_for_operations,
+};
+use crate::ports::{Effect, VolumeBackupResults};
+use crate::{Error, RetryPolicy, show_store_waits, unless_cancelled};
+
+impl BackupRun<'_> {
+    /// Waits for the item operations of the backup. `failed` if it has errors already.
+    pub(super) async fn wait_for_operations(&self, failed: bool) -> Result<(), Error> {
+        let Self { input, env, state } = self;
+        if state.operations.is_empty() {
+            return Ok(());
+        }
+        let file = OperationsFile {
+            store: &state.store,
+            key: layout::backup_item_operations(&input.name),
+            owner: ItemOperationOwner { verb: "backup", name: &input.name, uid: &input.uid },
+        };
+        let timeout = operation_timeout(input.spec.item_operation_timeout.as_ref());
+        let wait = OperationsWait { file, subject: &state.backup, cancel: &env.cancel, root: &env.root, timeout };
+        let announce = async { env.object.show_waiting(state.operations.counts(), failed).await };
+        wait_for_operations(&state.operations, wait, announce).await
+    }
+
+    /// Updates the post-operation items in the archive.
+    pub(super) async fn update_post_operation_items(&self) -> Result<(), Error> {
+        let Self { input, env, state } = self;
+        let items = state.operations.post_items();
+        if items.is_empty() {
+            return Ok(());
+        }
+        let task = env.root.child("reading again");
+        let (scratch, guard) = (env.scratch.as_path(), env.guard.as_ref());
+        let update = update_post_operation_items(&env.cluster, &state.store, &input.name, items, scratch, &task, guard);
+        for missing in unless_cancelled(&env.cancel, update).await? {
+            tracing::warn!("backup {}: {missing}", input.name);
+        }
+        task.finish();
+        Ok(())
+    }
+
+    /// Writes the files about volumes again, if item operations changed them.
+    pub(super) async fn update_volumes(
+        &self,
+        planned: &PlannedBackup,
+        results: &mut VolumeBackupResults,
+    ) -> Result<(), Error> {
+        let Self { input, env, state } = self;
+        let Some(volumes) = planned.volumes.as_ref().filter(|_| !state.operations.is_empty()) else { return Ok(()) };
+        let changed = volumes.final_results(results).await?;
+        if let Some(changed) = changed {
+            save_snapshots(&state.store, &input.name, &changed, &env.root, env.guard.as_ref()).await?;
+            *results = changed;
+        }
+        Ok(())
+    }
+
+    /// Writes the metadata, as the last file: from here on it is a backup.
+    pub(super) async fn commit(&self, results: &BackupResults) -> Result<(), Error> {
+        let Self { input, env, state } = self;
+        let committing = state.stages.start("committing");
+        let _waits = show_store_waits(&state.store, &committing);
+        let effect = Effect::Commit { key: layout::backup_metadata(&input.name) };
+        let intent = env.journal.record_intent(effect).await?;
+        env.guard.check_commit().await?;
+        let metadata = env.object.metadata(&state.backup, results);
+        let save = || save_metadata(&state.store, &input.name, &metadata);
+        RetryPolicy::default().run(&committing, save).await?;
+        env.journal.record_result(intent, "committed".into()).await?;
+        committing.finish();
+        Ok(())
+    }
+}

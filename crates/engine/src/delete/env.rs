@@ -1,0 +1,57 @@
+//! The environment of a deletion.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_archive::volume_info::VolumeSnapshot;
+use plimsoll_progress::Task;
+use plimsoll_store::Store;
+use tokio_util::sync::CancellationToken;
+
+use super::DeleteItemActions;
+use crate::Error;
+use crate::cluster::Cluster;
+use crate::ports::LeadershipGuard;
+
+/// What a deletion is done with.
+pub struct DeleteEnv<'a> {
+    /// The cluster with the Backup and its Restores.
+    pub cluster: Cluster,
+    /// The namespace of the Backup.
+    pub namespace: String,
+    /// Location, plugins and volumes.
+    pub extensions: &'a dyn DeleteExtensions,
+    /// Checked before every effect.
+    pub guard: Arc<dyn LeadershipGuard>,
+    /// Cancels the deletion.
+    pub cancel: CancellationToken,
+    /// Scratch directory of this operation.
+    pub scratch: PathBuf,
+    /// The stages are planned below this task.
+    pub root: Task,
+}
+
+/// What the caller adds to a deletion: the location, item actions of plugins, and the data of volumes. The inner lists are
+/// what could not be deleted.
+pub trait DeleteExtensions: Send + Sync {
+    /// Opens the location of the backup; `None` if it has none. Retried while the error is retryable.
+    fn open_location(&self) -> BoxFuture<'_, Result<Option<Store>, Error>>;
+    /// The delete item actions, and the problems of those that cannot be called.
+    fn item_actions<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<(DeleteItemActions, Vec<String>), Error>>;
+    /// Ends the processes of plugins, after the last item action.
+    fn close(&self) -> BoxFuture<'_, ()>;
+    /// Deletes the snapshots of volume snapshotters.
+    fn delete_snapshots<'a>(
+        &'a self,
+        snapshots: &'a [VolumeSnapshot],
+        task: &'a Task,
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>>;
+    /// Deletes volume data from its repositories: that of these file-system backups, and data that was moved.
+    fn forget_volume_data<'a>(
+        &'a self,
+        backups: Vec<PodVolumeBackup>,
+        task: &'a Task,
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>>;
+}

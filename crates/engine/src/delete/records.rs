@@ -1,0 +1,78 @@
+//! The custom resources of a backup: its Restores, and the Backup itself.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::{Api, ResourceExt};
+use plimsoll_api::velero::v1::{Backup, Restore};
+use plimsoll_progress::Task;
+use tokio::time::Instant;
+
+use super::env::DeleteEnv;
+use crate::{Error, RetryPolicy, kill};
+
+/// Timeout of the deletion of the files of restores.
+const RESTORE_FILES_TIMEOUT: Duration = Duration::from_mins(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Deletes the Restores of a backup, and waits until their finalizers have deleted their files. Returns those that still
+/// exist after the timeout.
+pub(super) async fn remove_restores(backup: &Backup, env: &DeleteEnv<'_>, task: &Task) -> Result<Vec<String>, Error> {
+    let api: Api<Restore> = Api::namespaced(env.cluster.client().clone(), &env.namespace);
+    let list = || restores_of(&api, backup);
+    for restore in RetryPolicy::default().run(task, list).await? {
+        kill::point("deletion.restore.before");
+        RetryPolicy::default().run(task, || delete_restore(&api, &restore, env)).await?;
+        kill::point("deletion.restore.after");
+    }
+    let deadline = Instant::now() + RESTORE_FILES_TIMEOUT;
+    loop {
+        let left = RetryPolicy::default().run(task, list).await?;
+        if left.is_empty() {
+            return Ok(Vec::new());
+        }
+        if Instant::now() >= deadline {
+            return Ok(left.iter().map(|name| format!("error deleting restore {name}: it does not go")).collect());
+        }
+        let waiting = task.wait(format!("waiting for the files of restore {} to be deleted", left.join(", ")));
+        tokio::time::sleep(POLL_INTERVAL).await;
+        drop(waiting);
+    }
+}
+
+async fn restores_of(api: &Api<Restore>, backup: &Backup) -> Result<Vec<String>, Error> {
+    let all = api.list(&ListParams::default()).await.map_err(|e| Error::api("list restores", e))?;
+    let name = backup.name_any();
+    let of_backup = |restore: &Restore| restore.spec.backup_name.as_deref() == Some(&name);
+    Ok(all.items.into_iter().filter(of_backup).map(|restore| restore.name_any()).collect())
+}
+
+async fn delete_restore(api: &Api<Restore>, name: &str, env: &DeleteEnv<'_>) -> Result<(), Error> {
+    env.guard.check_effect()?;
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(Error::api(format!("delete Restore {name}"), error)),
+    }
+}
+
+/// Deletes the Backup, unless it was replaced by another of the same name.
+pub(super) async fn remove_backup(backup: &Backup, env: &DeleteEnv<'_>, task: &Task) -> Result<(), Error> {
+    env.guard.check_commit().await?;
+    let api: Api<Backup> = Api::namespaced(env.cluster.client().clone(), &env.namespace);
+    let name = backup.name_any();
+    let preconditions = Preconditions { uid: backup.uid(), resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let delete = || async {
+        match api.delete(&name, &parameters).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+            Err(error) => Err(Error::api(format!("delete backup {name}"), error)),
+        }
+    };
+    kill::point("deletion.record.before");
+    RetryPolicy::default().run(task, delete).await?;
+    kill::point("deletion.record.after");
+    task.finish();
+    Ok(())
+}

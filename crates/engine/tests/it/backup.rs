@@ -1,0 +1,192 @@
+//! Backups from the first write to the commit, or to the removal of what was written.
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use plimsoll_api::velero::v1::BackupSpec;
+use plimsoll_engine::Error;
+use plimsoll_engine::backup::{
+    BackupEnv, BackupExtensions, BackupInput, BackupObject, BackupOutcome, BackupResults, BackupState, PlannedBackup,
+    execute,
+};
+use plimsoll_engine::item_operations::ItemOperationCounts;
+use plimsoll_progress::{Clock, Operation};
+use plimsoll_select::resource_policies::ResourcePolicies;
+use plimsoll_store::Store;
+use serde_json::{Value, json};
+
+use crate::test_bed::{AlwaysLeader, Interruption, SHOP, TestBed, keys};
+
+struct TestBackup(Store);
+
+impl BackupObject for TestBackup {
+    fn open_location(&self) -> BoxFuture<'_, Result<Store, Error>> {
+        Box::pin(async { Ok(self.0.clone()) })
+    }
+
+    fn begin(&self) -> BoxFuture<'_, Result<Value, Error>> {
+        let object = json!({ "metadata": { "name": "b", "uid": "uid-b" }, "status": { "phase": "InProgress" } });
+        Box::pin(async { Ok(object) })
+    }
+
+    fn resource_policies(&self) -> BoxFuture<'_, Result<Option<ResourcePolicies>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn show_waiting(&self, _: ItemOperationCounts, _: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn metadata(&self, begun: &Value, results: &BackupResults) -> Value {
+        let mut metadata = begun.clone();
+        metadata["status"] = json!({ "phase": "Completed", "errors": results.results.errors.count });
+        metadata
+    }
+}
+
+/// Adds nothing, and records the calls.
+pub struct RecordingExtensions {
+    store: Store,
+    calls: Mutex<Vec<&'static str>>,
+}
+
+impl RecordingExtensions {
+    fn call(&self, name: &'static str) -> BoxFuture<'_, ()> {
+        Box::pin(async move { self.calls.lock().unwrap().push(name) })
+    }
+
+    fn calls(&self) -> Vec<&'static str> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+impl BackupExtensions for RecordingExtensions {
+    fn prepare<'a>(&'a self, _: &'a mut PlannedBackup, _: &'a BackupState) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async {
+            self.call("prepare").await;
+            Ok(())
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.call("close")
+    }
+
+    fn release(&self) -> BoxFuture<'_, ()> {
+        self.call("release")
+    }
+
+    fn discard(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.call("discard").await;
+            assert!(!keys(&self.store, "backups/b/").await.is_empty(), "volume data is discarded before the files");
+        })
+    }
+}
+
+pub fn extensions(bed: &TestBed) -> RecordingExtensions {
+    RecordingExtensions { store: bed.store.clone(), calls: Mutex::default() }
+}
+
+/// Backs up the namespace [`SHOP`] as the backup `b`.
+async fn back_up(bed: &TestBed, extensions: &RecordingExtensions) -> Result<BackupOutcome, Error> {
+    let tree = Operation::new("test", Clock::system());
+    let object = TestBackup(bed.store.clone());
+    let spec = BackupSpec { included_namespaces: vec![SHOP.to_owned()], ..BackupSpec::default() };
+    let input = BackupInput { name: "b".into(), uid: "uid-b".into(), spec, journal_entries: bed.journal.entries() };
+    let env = BackupEnv {
+        cluster: bed.cluster(),
+        object: &object,
+        extensions,
+        guard: Arc::new(AlwaysLeader),
+        journal: bed.journal.clone(),
+        cancel: bed.cancel.clone(),
+        scratch: bed.scratch(),
+        root: tree.root(),
+    };
+    execute(input, env).await
+}
+
+/// Makes the backup `b`, which is committed by this call.
+pub async fn commit_backup(bed: &TestBed, extensions: &RecordingExtensions) -> Box<BackupResults> {
+    match back_up(bed, extensions).await.unwrap() {
+        BackupOutcome::Committed(results) => results,
+        BackupOutcome::AlreadyCommitted(metadata) => panic!("an earlier attempt committed {metadata}"),
+    }
+}
+
+#[tokio::test]
+async fn a_backup_is_committed_with_all_its_files() {
+    let bed = TestBed::new().await;
+    let extensions = extensions(&bed);
+    let results = commit_backup(&bed, &extensions).await;
+    assert_eq!(results.results.errors.count, 0, "{:?}", results.results.errors);
+    let keys = bed.keys("backups/b/").await;
+    for name in ["velero-backup.json", "b.tar.gz", "b-results.gz", "b-logs.gz", "b-resource-list.json.gz"] {
+        assert!(keys.contains(&format!("backups/b/{name}")), "{name} in {keys:?}");
+    }
+    let metadata: Value =
+        serde_json::from_slice(&bed.store.get("backups/b/velero-backup.json").await.unwrap()).unwrap();
+    assert_eq!(metadata["status"], json!({ "phase": "Completed", "errors": 0 }));
+    let journal = bed.journal.entries();
+    let lines: Vec<_> = journal.iter().map(|entry| (entry.effect.to_string(), entry.result.as_deref())).collect();
+    let expected = [
+        ("begin backups/b/".to_owned(), Some("packed")),
+        ("commit backups/b/velero-backup.json".to_owned(), Some("committed")),
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(extensions.calls(), ["prepare", "close", "release"]);
+}
+
+#[tokio::test]
+async fn a_committed_backup_is_not_written_again() {
+    let bed = TestBed::new().await;
+    commit_backup(&bed, &extensions(&bed)).await;
+    let (before, extensions) = (bed.journal.entries(), extensions(&bed));
+    let BackupOutcome::AlreadyCommitted(metadata) = back_up(&bed, &extensions).await.unwrap() else {
+        panic!("it is committed a second time");
+    };
+    assert_eq!(metadata["metadata"]["uid"], "uid-b");
+    assert_eq!(extensions.calls(), ["release"]);
+    assert_eq!(bed.journal.entries(), before);
+}
+
+#[tokio::test]
+async fn a_cancelled_backup_leaves_nothing_in_the_location() {
+    let bed = TestBed::new().await;
+    bed.journal.interrupt_at("packed", Interruption::Cancel(bed.cancel.clone()));
+    let extensions = extensions(&bed);
+    let error = back_up(&bed, &extensions).await.unwrap_err();
+    assert!(matches!(error, Error::Cancelled), "{error}");
+    assert_eq!(bed.keys("").await, Vec::<String>::new());
+    assert_eq!(extensions.calls(), ["prepare", "close", "discard"]);
+}
+
+#[tokio::test]
+async fn the_files_of_an_interrupted_attempt_are_replaced() {
+    let bed = TestBed::new().await;
+    bed.journal.interrupt_at("commit", Interruption::Stop);
+    let first = extensions(&bed);
+    let ended = tokio::select! {
+        _ = back_up(&bed, &first) => true,
+        () = bed.journal.stopped() => false,
+    };
+    assert!(!ended, "the first attempt is stopped before its commit");
+    assert!(!bed.keys("backups/b/").await.contains(&"backups/b/velero-backup.json".to_owned()));
+    bed.store.put("backups/b/left-over", "x").await.unwrap();
+    commit_backup(&bed, &extensions(&bed)).await;
+    let keys = bed.keys("backups/b/").await;
+    assert!(keys.contains(&"backups/b/velero-backup.json".to_owned()), "{keys:?}");
+    assert!(!keys.contains(&"backups/b/left-over".to_owned()), "{keys:?}");
+}
+
+#[tokio::test]
+async fn files_of_an_unknown_attempt_are_kept() {
+    let bed = TestBed::new().await;
+    bed.store.put("backups/b/b.tar.gz", "x").await.unwrap();
+    let extensions = extensions(&bed);
+    let error = back_up(&bed, &extensions).await.unwrap_err();
+    assert!(matches!(error, Error::UnfinishedBackupExists { .. }), "{error}");
+    assert_eq!(bed.keys("").await, ["backups/b/b.tar.gz"]);
+    assert_eq!(extensions.calls(), Vec::<&str>::new());
+}

@@ -1,0 +1,153 @@
+//! Deletions of backups.
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use kube::Api;
+use kube::api::PostParams;
+use plimsoll_api::velero::v1::{Backup, PodVolumeBackup, Restore};
+use plimsoll_archive::tarball::Writer;
+use plimsoll_archive::volume_info::VolumeSnapshot;
+use plimsoll_engine::Error;
+use plimsoll_engine::delete::{
+    DeleteEnv, DeleteExtensions, DeleteItemAction, DeleteItemActions, DeleteOutcome, execute,
+};
+use plimsoll_engine::registry::{AppliesTo, Source};
+use plimsoll_progress::{Clock, Operation, Task};
+use plimsoll_select::resources::{DiscoveredResource, DiscoveredResources};
+use plimsoll_store::Store;
+use serde_json::{Value, json};
+
+use crate::backup::{commit_backup, extensions};
+use crate::test_bed::{AlwaysLeader, NAMESPACE, TestBed};
+
+/// Records the names of the items, and fails on the item `stuck`.
+#[derive(Default)]
+struct RecordingAction(Mutex<Vec<String>>);
+
+impl DeleteItemAction for RecordingAction {
+    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        let name = item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let answer = if name == "stuck" { Err("still in use".to_owned()) } else { Ok(()) };
+        self.0.lock().unwrap().push(name);
+        Box::pin(async { answer })
+    }
+}
+
+/// One action on VolumeSnapshots; no volumes.
+struct TestExtensions {
+    store: Store,
+    action: Arc<RecordingAction>,
+}
+
+impl DeleteExtensions for TestExtensions {
+    fn open_location(&self) -> BoxFuture<'_, Result<Option<Store>, Error>> {
+        Box::pin(async { Ok(Some(self.store.clone())) })
+    }
+
+    fn item_actions<'a>(&'a self, _: &'a Task) -> BoxFuture<'a, Result<(DeleteItemActions, Vec<String>), Error>> {
+        Box::pin(async {
+            let mut actions = DeleteItemActions::default();
+            let wanted = AppliesTo::resources(["volumesnapshots.snapshot.storage.k8s.io"]);
+            let catalog = DiscoveredResources::new(Vec::<DiscoveredResource>::new());
+            actions.register(Source::BuiltIn(1), "test/snapshots", &wanted, &catalog, self.action.clone())?;
+            Ok((actions, Vec::new()))
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn delete_snapshots<'a>(
+        &'a self,
+        _: &'a [VolumeSnapshot],
+        _: &'a Task,
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn forget_volume_data<'a>(
+        &'a self,
+        _: Vec<PodVolumeBackup>,
+        _: &'a Task,
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// Creates the Backup `b` and a Restore of it.
+async fn create_objects(bed: &TestBed) -> (Api<Backup>, Api<Restore>) {
+    let backups: Api<Backup> = Api::namespaced(bed.client.clone(), NAMESPACE);
+    let restores: Api<Restore> = Api::namespaced(bed.client.clone(), NAMESPACE);
+    let backup = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "b" },
+        "spec": { "storageLocation": "default" } });
+    let restore = json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "r" },
+        "spec": { "backupName": "b" } });
+    backups.create(&PostParams::default(), &serde_json::from_value(backup).unwrap()).await.unwrap();
+    restores.create(&PostParams::default(), &serde_json::from_value(restore).unwrap()).await.unwrap();
+    (backups, restores)
+}
+
+async fn delete(bed: &TestBed, backup: &Backup, action: &Arc<RecordingAction>) -> Result<DeleteOutcome, Error> {
+    let tree = Operation::new("test", Clock::system());
+    let extensions = TestExtensions { store: bed.store.clone(), action: Arc::clone(action) };
+    let env = DeleteEnv {
+        cluster: bed.cluster(),
+        namespace: NAMESPACE.to_owned(),
+        extensions: &extensions,
+        guard: Arc::new(AlwaysLeader),
+        cancel: bed.cancel.clone(),
+        scratch: bed.scratch(),
+        root: tree.root(),
+    };
+    execute(backup, env).await
+}
+
+#[tokio::test]
+async fn a_backup_is_deleted_with_its_files_and_its_restores_and_nothing_else() {
+    let bed = TestBed::new().await;
+    commit_backup(&bed, &extensions(&bed)).await;
+    bed.store.put("backups/bb/velero-backup.json", "x").await.unwrap();
+    let (backups, restores) = create_objects(&bed).await;
+    let backup = backups.get("b").await.unwrap();
+    let outcome = delete(&bed, &backup, &Arc::default()).await.unwrap();
+    assert_eq!(outcome, DeleteOutcome::Deleted);
+    assert_eq!(bed.keys("").await, ["backups/bb/velero-backup.json"]);
+    assert!(backups.get_opt("b").await.unwrap().is_none());
+    assert!(restores.get_opt("r").await.unwrap().is_none());
+}
+
+/// A tarball with a pod, and a VolumeSnapshot that cannot be cleaned up.
+fn tarball() -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    let snapshot = ("volumesnapshots.snapshot.storage.k8s.io", "snapshot.storage.k8s.io/v1", "VolumeSnapshot", "stuck");
+    for (resource, version, kind, name) in [("pods", "v1", "Pod", "p"), snapshot] {
+        let json = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": "n" } });
+        writer.append_object(resource, "v1", Some("n"), name, json.to_string().as_bytes()).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+#[tokio::test]
+async fn a_backup_is_kept_if_an_action_fails_on_one_of_its_items() {
+    let bed = TestBed::new().await;
+    bed.store.put("backups/b/b.tar.gz", tarball()).await.unwrap();
+    let (backups, _) = create_objects(&bed).await;
+    let (backup, action) = (backups.get("b").await.unwrap(), Arc::default());
+    let outcome = delete(&bed, &backup, &action).await.unwrap();
+    let expected = "delete item action test/snapshots on volumesnapshots.snapshot.storage.k8s.io stuck: still in use";
+    assert_eq!(outcome, DeleteOutcome::Kept(vec![expected.to_owned()]));
+    assert_eq!(*action.0.lock().unwrap(), ["stuck"], "actions run on matching items only");
+    assert_eq!(bed.keys("").await, ["backups/b/b.tar.gz"]);
+    assert!(backups.get_opt("b").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_backup_without_files_is_deleted() {
+    let bed = TestBed::new().await;
+    let (backups, _) = create_objects(&bed).await;
+    let (backup, action) = (backups.get("b").await.unwrap(), Arc::default());
+    assert_eq!(delete(&bed, &backup, &action).await.unwrap(), DeleteOutcome::Deleted);
+    assert_eq!(*action.0.lock().unwrap(), Vec::<String>::new());
+}

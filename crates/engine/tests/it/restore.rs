@@ -1,0 +1,120 @@
+//! Restores from a backup that the engine wrote.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use plimsoll_api::velero::v1::Restore;
+use plimsoll_archive::volume_info::RestoreVolumeInfo;
+use plimsoll_engine::Error;
+use plimsoll_engine::item_operations::ItemOperationCounts;
+use plimsoll_engine::restore::hooks::RestoreHooks;
+use plimsoll_engine::restore::{
+    BegunRestore, ResolvedSpec, RestoreEnv, RestoreExtensions, RestoreInput, RestoreObject, RestoreResults,
+    RestoreRules, RestoreState, RestoreTimeouts, execute,
+};
+use plimsoll_progress::{Clock, Operation};
+use plimsoll_store::Store;
+use serde_json::json;
+
+use crate::backup::{commit_backup, extensions};
+use crate::test_bed::{AlwaysLeader, NAMESPACE, TestBed};
+
+struct TestRestore {
+    restore: Restore,
+    store: Store,
+}
+
+impl RestoreObject for TestRestore {
+    fn begin(&self) -> BoxFuture<'_, Result<BegunRestore, Error>> {
+        let backup = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "b" }, "spec": {} });
+        Box::pin(async {
+            Ok(BegunRestore {
+                restore: serde_json::to_value(&self.restore).unwrap(),
+                backup: serde_json::from_value(backup).unwrap(),
+                store: self.store.clone(),
+            })
+        })
+    }
+
+    fn resolve_spec(&self) -> BoxFuture<'_, Result<ResolvedSpec, Error>> {
+        Box::pin(async {
+            Ok(ResolvedSpec { policies: None, modifiers: None, hooks: RestoreHooks::new(&self.restore.spec)? })
+        })
+    }
+
+    fn show_total(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn show_waiting(&self, _: ItemOperationCounts, _: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn show_finalizing(&self, _: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+struct NoExtensions;
+
+impl RestoreExtensions for NoExtensions {
+    fn prepare<'a>(&'a self, _: &'a mut RestoreRules, _: &'a RestoreState) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn volume_infos(&self) -> Vec<RestoreVolumeInfo> {
+        Vec::new()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Restores the backup `b` as the restore `r`, into the namespace `copy`.
+async fn restore(bed: &TestBed) -> Result<RestoreResults, Error> {
+    let restore: Restore = serde_json::from_value(json!({
+        "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "r", "uid": "uid-r" },
+        "spec": { "backupName": "b", "namespaceMapping": { "shop": "copy" } },
+    }))
+    .unwrap();
+    let tree = Operation::new("test", Clock::system());
+    let object = TestRestore { restore: restore.clone(), store: bed.store.clone() };
+    let env = RestoreEnv {
+        cluster: bed.cluster(),
+        namespace: NAMESPACE.to_owned(),
+        object: &object,
+        extensions: &NoExtensions,
+        guard: Arc::new(AlwaysLeader),
+        journal: bed.journal.clone(),
+        cancel: bed.cancel.clone(),
+        scratch: bed.scratch(),
+        root: tree.root(),
+        timeouts: RestoreTimeouts::default(),
+    };
+    execute(RestoreInput { restore, journal_entries: Vec::new() }, env).await
+}
+
+#[tokio::test]
+async fn objects_are_restored_and_the_files_of_the_restore_are_written() {
+    let bed = TestBed::new().await;
+    commit_backup(&bed, &extensions(&bed)).await;
+    let results = restore(&bed).await.unwrap();
+    assert_eq!(results.results.errors.count, 0, "{:?}", results.results.errors);
+    let restored = bed.config_maps("copy").get("prices").await.unwrap();
+    assert_eq!(restored.data.unwrap()["apple"], "3");
+    let keys = bed.keys("restores/r/").await;
+    for name in ["restore-r-results.gz", "restore-r-logs.gz"] {
+        assert!(keys.contains(&format!("restores/r/{name}")), "{name} in {keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_restore_writes_no_files() {
+    let bed = TestBed::new().await;
+    commit_backup(&bed, &extensions(&bed)).await;
+    bed.cancel.cancel();
+    let error = restore(&bed).await.unwrap_err();
+    assert!(matches!(error, Error::Cancelled), "{error}");
+    assert_eq!(bed.keys("restores/").await, Vec::<String>::new());
+}
