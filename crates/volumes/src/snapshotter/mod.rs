@@ -14,7 +14,7 @@ mod delete;
 mod earlier;
 mod locations;
 mod pending;
-mod record_sync;
+mod plugin_operation;
 mod records;
 mod restore;
 mod zone;

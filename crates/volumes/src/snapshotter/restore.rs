@@ -21,7 +21,7 @@ use super::SnapshotServices;
 use super::earlier::{EarlierRequests, named};
 use super::locations::SnapshotLocations;
 use super::pending::PendingSnapshot;
-use super::record_sync::{PluginOperation, PluginState, RecordSubject};
+use super::plugin_operation::{PluginOperation, PluginState, RecordSubject};
 use super::records::{RecordKind, Records, text};
 use crate::volume_job::VolumeJob;
 
