@@ -15,7 +15,8 @@ use tracing::{info, warn};
 
 use super::Repositories;
 use super::access::RepositoryKey;
-use super::ensure::{RepositoryState, find_location};
+use super::check::find_location;
+use super::check_state::RepositoryState;
 use super::request::{Opened, report_locks};
 use crate::storage_location::is_read_only;
 

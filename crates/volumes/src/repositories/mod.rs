@@ -1,4 +1,4 @@
-//! BackupRepository: whether the volumes of a namespace have a place to go to, and what lies there.
+//! BackupRepository: the repositories of volume data, their state and their content.
 //!
 //! ```text
 //!  backup ── require ────────────┐                                    ┌─▶ status: Ready | NotReady, and why
@@ -7,17 +7,21 @@
 //!  plimsoll repo ── request annotation ──▶ orphans, locks ──▶ answer annotation
 //! ```
 //!
-//! Only the leader comes here: making a repository takes no lock that another process would see, so the Lease is what keeps
-//! two of one cluster apart. Nothing here removes a snapshot that was not named.
+//! Only the leader runs this: creating a repository takes no lock that another process would see, so the Lease alone excludes a
+//! second creator. Nothing here removes a snapshot that the caller did not name.
 
 mod access;
-mod ensure;
+mod check;
+mod check_state;
+mod create;
 mod forget;
 mod locks;
 mod password;
 mod references;
+mod repository_cache;
 mod request;
-mod required;
+mod require;
+mod status;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,13 +41,13 @@ use tracing::warn;
 use crate::storage_location::StorageLocations;
 
 pub use self::access::{RepositoryKey, open, repository_name, uploader_kind};
-pub use self::ensure::require;
 pub use self::forget::forget;
 pub use self::password::{PASSWORD_KEY, PASSWORD_SECRET};
+pub use self::repository_cache::RepositoryCache;
 pub use self::request::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
-pub use self::required::RepositoryCache;
+pub use self::require::require;
 
-use self::ensure::{RepositoryState, location_identity};
+use self::check_state::{RepositoryState, location_identity};
 
 /// Repositories that are checked in parallel; each check is a process.
 const MAX_CONCURRENT_CHECKS: u16 = 2;
@@ -119,7 +123,7 @@ pub async fn run_backup_repository_controller(repositories: Arc<Repositories>) {
 async fn reconcile(repository: Arc<BackupRepository>, repositories: Arc<Repositories>) -> Result<Action, Error> {
     let known = repositories.of(&repository.name_any());
     let mut known = known.lock().await;
-    let next = ensure::check_if_due(&repository, &mut known, &repositories).await?;
+    let next = check::check_if_due(&repository, &mut known, &repositories).await?;
     request::answer(&repository, &mut known, &repositories).await?;
     Ok(Action::requeue(next))
 }

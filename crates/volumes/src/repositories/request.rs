@@ -18,7 +18,8 @@ use tracing::info;
 
 use super::Repositories;
 use super::access::{self, RepositoryKey, from_mover_error};
-use super::ensure::{RepositoryState, find_location, run};
+use super::check::{find_location, run};
+use super::check_state::RepositoryState;
 use super::locks::{self, Holders};
 use super::references;
 use crate::storage_location::is_read_only;
