@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_engine::ports::{Effect, IntentId, Journal};
 use plimsoll_engine::{Error, kill};
+use plimsoll_store::RetryPolicy;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -21,8 +22,6 @@ use tokio::time::Instant;
 const PAGE_BYTES: usize = 512 * 1024;
 /// Five commits a second at most.
 const COMMIT_INTERVAL: Duration = Duration::from_millis(200);
-/// How long writes to an API server that does not answer are retried.
-const RETRY_LIMIT: Duration = Duration::from_mins(10);
 const LABEL: &str = "plimsoll.dev/journal-of";
 const KEY: &str = "entries";
 
@@ -33,14 +32,14 @@ enum Line {
     Settled { id: u64, result: String },
 }
 
-/// An effect that was asked for, and its result if that is known.
+/// An effect that was requested, and its result if that is known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JournalEntry {
     /// Its number in the journal.
     pub id: IntentId,
-    /// What was asked for.
+    /// What was requested.
     pub effect: Effect,
-    /// What became of it; `None` if the process died in between.
+    /// Its result; `None` if the process died before it was written.
     pub result: Option<String>,
 }
 
@@ -128,7 +127,7 @@ fn lost(operation: &str, detail: impl Into<String>) -> Error {
     Error::JournalLost { operation: operation.to_owned(), detail: detail.into() }
 }
 
-/// The pages that belong to this very subject, in order. A page of an earlier subject of the same name is not ours to read.
+/// The pages of this subject, in order. Pages of an earlier subject of the same name are deleted.
 async fn load(api: &Api<ConfigMap>, location: &JournalLocation) -> Result<Vec<ConfigMap>, Error> {
     let label = plimsoll_api::labels::valid_name(&location.operation);
     let list = api
@@ -237,32 +236,23 @@ impl Writer {
         self.page.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str)
     }
 
-    /// Writes a page under the version we know: a successor has changed it, and then this process must stop.
+    /// Writes a page under the version we know. After a change by a successor this process must stop.
     async fn replace(&self, page: ConfigMap) -> Result<ConfigMap, Error> {
         let name = page.name_any();
-        let (began, mut pause) = (Instant::now(), Duration::from_millis(100));
-        loop {
-            let error = match self.api.replace(&name, &PostParams::default(), &page).await {
-                Ok(page) => return Ok(page),
-                Err(error) => error,
-            };
-            match &error {
-                kube::Error::Api(status) if status.code == 409 => return self.resolve_conflict(&page).await,
-                kube::Error::Api(status) if status.code == 404 => {
-                    return Err(lost(&self.location.operation, format!("ConfigMap {name} was deleted")));
+        let replace = || async {
+            match self.api.replace(&name, &PostParams::default(), &page).await {
+                Ok(page) => Ok(page),
+                Err(kube::Error::Api(status)) if status.code == 409 => self.resolve_conflict(&page).await,
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    Err(lost(&self.location.operation, format!("ConfigMap {name} was deleted")))
                 }
-                _ => {}
+                Err(error) => Err(Error::api(format!("write ConfigMap {name}"), error)),
             }
-            let error = Error::api(format!("write ConfigMap {name}"), error);
-            if !error.is_retryable() || began.elapsed() > RETRY_LIMIT {
-                return Err(error);
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(5));
-        }
+        };
+        RetryPolicy::default().run(Error::is_retryable, |_| (), replace).await
     }
 
-    /// An answer that got lost on the way leaves our own write behind; anything else is a successor.
+    /// A conflict is our own write if its answer was lost; otherwise a successor has written the page.
     async fn resolve_conflict(&self, page: &ConfigMap) -> Result<ConfigMap, Error> {
         let name = page.name_any();
         let found = self.api.get(&name).await.map_err(|e| Error::api(format!("read ConfigMap {name}"), e))?;

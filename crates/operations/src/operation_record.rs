@@ -1,7 +1,6 @@
 //! The Operation: the leader's record of one operation, and the proof that no other process has taken it over.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -17,9 +16,9 @@ use plimsoll_engine::log::Tail;
 use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, kill};
 use plimsoll_progress::{Clock, Limits, Snapshot, truncate};
+use plimsoll_store::RetryPolicy;
 use serde_json::json;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use crate::leader_election::Fence;
 use crate::projection;
@@ -376,32 +375,10 @@ impl LeadershipGuard for OperationRecord {
     fn check_commit(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             kill::point("fence.commit.before");
-            let began = Instant::now();
-            let answer = loop {
-                match self.update(|_| {}).await {
-                    // An API server that does not answer is waited for: all the work is done but for this.
-                    Err(error) if error.is_retryable() && began.elapsed() < Duration::from_mins(10) => {
-                        tokio::time::sleep(Duration::from_secs(1)).await;
-                    }
-                    answer => break answer,
-                }
-            };
+            // Only this write is left: it waits for an API server that does not answer.
+            let answer = RetryPolicy::default().run(Error::is_retryable, |_| (), || self.update(|_| {})).await;
             kill::point("fence.commit.after");
             answer
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_subject_gets_a_short_unique_operation_name() {
-        assert_eq!(operation_name("backup", "x"), "backup-x");
-        let (one, other) = ("a".repeat(250), "a".repeat(249) + "b");
-        let names = [operation_name("backup", &one), operation_name("backup", &other)];
-        assert!(names.iter().all(|name| name.len() <= 240));
-        assert_ne!(names[0], names[1]);
     }
 }
