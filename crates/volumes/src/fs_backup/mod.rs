@@ -10,6 +10,7 @@
 
 mod agent_heartbeat;
 mod backup;
+mod backup_content;
 mod cancel;
 mod follower;
 mod obstacle;
@@ -22,10 +23,12 @@ mod restored_pod;
 mod services;
 mod timeout;
 mod transfer_monitor;
+mod transfer_writes;
 mod volume_info;
 mod volume_reader;
 
 pub use backup::{FsBackup, FsBackupParameters};
+pub use backup_content::is_of_claim;
 pub use cancel::cancel_transfers;
 pub use follower::{Follower, TransferLost, TransferResult};
 pub use obstacle::last_warning;
@@ -35,7 +38,7 @@ use plimsoll_engine::Error;
 use plimsoll_engine::RetryPolicy;
 use plimsoll_progress::Task;
 pub use policy::{FsBackupPolicy, all_by_default, claims_of};
-pub use restore::{FsRestore, FsRestoreParameters, is_of_claim};
+pub use restore::{FsRestore, FsRestoreParameters};
 pub use restore_wait_action::RestoreHelper;
 pub use services::TransferServices;
 pub use timeout::transfer_timeout;
@@ -65,18 +68,4 @@ pub fn transfer_name(parent: &str, uid: &str, pod: &str, volume: &str) -> String
     let digest = Sha256::digest(format!("{uid}\0{pod}\0{volume}"));
     // Names may have 253 characters; a parent's may have as many.
     format!("{}-{}", parent.get(..parent.floor_char_boundary(240)).unwrap_or(parent), hex::encode(&digest[..5]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_work_has_the_same_name_and_other_work_another_one() {
-        let name = |pod: &str, volume: &str| transfer_name("nightly", "uid", pod, volume);
-        assert_eq!(name("a", "data"), name("a", "data"));
-        assert_ne!(name("a", "data"), name("b", "data"));
-        assert_ne!(name("a", "bdata"), name("ab", "data"));
-        assert!(transfer_name(&"x".repeat(253), "uid", "a", "b").len() <= 253);
-    }
 }

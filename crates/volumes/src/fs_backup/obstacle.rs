@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::labels;
+use plimsoll_api::velero::VolumeTransfer;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 use plimsoll_engine::Error;
 
@@ -52,16 +53,16 @@ pub trait BlockableTransfer: Transfer {
 
 impl BlockableTransfer for PodVolumeBackup {
     async fn obstacle(&self, _: &Client, agents: &mut AgentHeartbeats) -> Result<Option<Obstacle>, Error> {
-        let doing = self.summary().and_then(|summary| summary.doing);
-        of_agent(Transfer::node(self).unwrap_or_default(), &Transfer::phase(self), doing.as_deref(), agents).await
+        let doing = self.summary().and_then(|summary| summary.doing.clone());
+        of_agent(Transfer::node(self).unwrap_or_default(), &self.phase(), doing.as_deref(), agents).await
     }
 }
 
 impl BlockableTransfer for PodVolumeRestore {
     async fn obstacle(&self, client: &Client, agents: &mut AgentHeartbeats) -> Result<Option<Obstacle>, Error> {
         if let Some(node) = Transfer::node(self) {
-            let doing = self.summary().and_then(|summary| summary.doing);
-            let obstacle = of_agent(node, &Transfer::phase(self), doing.as_deref(), agents).await?;
+            let doing = self.summary().and_then(|summary| summary.doing.clone());
+            let obstacle = of_agent(node, &self.phase(), doing.as_deref(), agents).await?;
             // Its data is there, and it has not ended: then its pod cannot see that.
             if obstacle.is_some() || !self.annotations().contains_key(labels::DATA_MOVEMENT_RESULT) {
                 return Ok(obstacle);

@@ -15,7 +15,7 @@ use plimsoll_progress::Task;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::restore::is_restorable;
+use super::backup_content::is_restorable;
 use super::restore_wait_container::WaitContainer;
 use crate::transfer::RESTORE_WAIT;
 
