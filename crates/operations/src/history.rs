@@ -10,7 +10,7 @@ use plimsoll_api::labels::SCHEDULE_NAME;
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, OperationStatus};
 use tracing::debug;
 
-use crate::operation_record::operation_name;
+use crate::subject::operation_name;
 
 /// The number of successful runs that are averaged.
 const MAX_RUNS: usize = 3;

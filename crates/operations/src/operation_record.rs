@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::{
     Operation, OperationSpec, OperationState, OperationStatus, ReasonCount, SubjectReference,
 };
-use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::log::Tail;
 use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, kill};
@@ -22,77 +20,12 @@ use tokio::sync::Mutex;
 
 use crate::leader_election::Fence;
 use crate::projection;
+use crate::subject::Subject;
 
 /// Says that there is a journal, so that its absence is a loss and not a beginning.
 const HAS_JOURNAL: &str = "plimsoll.dev/journal";
 /// The last writer of the record, for "taken over from".
 const HELD_BY: &str = "plimsoll.dev/held-by";
-
-/// The object an operation is about.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// Its `apiVersion`.
-    pub api_version: String,
-    /// Its `kind`.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// What is done with it.
-    pub verb: &'static str,
-}
-
-impl Subject {
-    /// The name of its Operation: `backup-x`. Names too long for another object's name are cut and made unique.
-    pub fn operation_name(&self) -> String {
-        operation_name(self.verb, &self.name)
-    }
-
-    /// The path of its custom resource.
-    pub fn path(&self) -> String {
-        let plural = self.kind.to_lowercase() + "s";
-        format!("{}/{}", collection_path(&self.api_version, &plural, Some(&self.namespace)), self.name)
-    }
-
-    /// The subject as Events name it.
-    pub fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(self.api_version.clone()),
-            kind: Some(self.kind.clone()),
-            namespace: Some(self.namespace.clone()),
-            name: Some(self.name.clone()),
-            uid: Some(self.uid.clone()),
-            ..ObjectReference::default()
-        }
-    }
-
-    /// The subject as the owner of what belongs to it.
-    pub fn owner(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: self.api_version.clone(),
-            kind: self.kind.clone(),
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }
-    }
-}
-
-/// The name of the Operation that does `verb` with `subject`.
-pub fn operation_name(verb: &str, subject: &str) -> String {
-    const MAX_LENGTH: usize = 240;
-    let name = format!("{verb}-{subject}");
-    if name.len() <= MAX_LENGTH {
-        return name;
-    }
-    let hash = plimsoll_api::labels::valid_name(&name);
-    let hash = &hash[hash.len() - 6..];
-    format!("{}-{hash}", name[..MAX_LENGTH - 7].trim_end_matches(['-', '.']))
-}
 
 /// The record of one operation, held by the leader.
 pub struct OperationRecord {
@@ -352,7 +285,7 @@ impl OperationRecord {
         Ok(found)
     }
 
-    /// Makes the record anew after it was deleted: the work continues.
+    /// Creates the record again after it was deleted: the work continues.
     pub async fn recreate(&self, subject: &Subject) -> Result<(), Error> {
         let mut known = self.known.lock().await;
         let found = find_or_create(&self.api, subject, &self.name).await?;

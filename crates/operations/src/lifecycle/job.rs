@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Lifecycle, OperationRuntime};
 use crate::journal::{ConfigMapJournal, JournalEntry};
-use crate::operation_record::{OperationRecord, Subject};
+use crate::operation_record::OperationRecord;
+use crate::subject::Subject;
 
 /// The stages of an operation, planned from the start: what has not started counts in the percentage too.
 pub struct Stages(Vec<(&'static str, Task)>);

@@ -20,8 +20,9 @@ use super::run::{clean_up, remove_finalizer, start};
 use super::{Lifecycle, OperationRuntime, queueing};
 use crate::event_recorder::EventType;
 use crate::leader_client::LeaderClient;
-use crate::operation_record::{self, Subject, operation_name};
+use crate::operation_record;
 use crate::projection;
+use crate::subject::{Subject, operation_name};
 use crate::watch_backoff::WatchBackoff;
 
 /// What a reconciliation needs.
