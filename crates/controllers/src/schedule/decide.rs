@@ -77,7 +77,7 @@ mod tests {
             ("done", done, "2026-05-02T04:00:00Z", next_day.clone()),
             ("left out", skipped, "2026-05-02T04:00:00Z", next_day),
             ("paused", Observed { paused: true, ..seen() }, "2026-05-02T03:00:01Z", Decision::Wait(None)),
-            ("asked to begin later", Observed { skip: true, ..seen() }, "2026-05-02T03:00:01Z", Decision::Skip),
+            ("skips the first run", Observed { skip: true, ..seen() }, "2026-05-02T03:00:01Z", Decision::Skip),
             ("refused", Observed { faults: vec!["x".into()], ..seen() }, "2026-05-02T03:00:01Z", Decision::Refuse),
         ];
         for (name, seen, now, expected) in cases {

@@ -177,7 +177,7 @@ fn identify<K: Lifecycle>(object: &DynamicObject, leader: &LeaderClient) -> Subj
     }
 }
 
-/// A last status with the conditions that `kubectl wait` asks for.
+/// A last status with the conditions that `kubectl wait` reads.
 fn final_status_before_start(mut status: Value, reason: &str, message: &str) -> Value {
     status["conditions"] = json!(projection::conditions_before_start(reason, message, Timestamp::now()));
     status

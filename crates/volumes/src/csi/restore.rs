@@ -1,4 +1,4 @@
-//! A claim that comes back as its snapshot: claim, snapshot and content, each under a name of this restore. One whose data was
+//! Restores a claim from its snapshot: claim, snapshot and content, each with a name of this restore. A claim whose data was
 //! moved waits for it.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub struct CsiRestoreParameters {
     pub job: VolumeJob,
     /// The namespaces that get another name.
     pub namespaces: BTreeMap<String, String>,
-    /// The BackupStorageLocation of the backup, as it is called here.
+    /// The name of the backup's BackupStorageLocation in this cluster.
     pub location: String,
     /// Whether volumes get their data.
     pub with_data: bool,
@@ -58,7 +58,7 @@ pub struct CsiRestoreParameters {
 pub struct CsiRestore {
     pub(super) parameters: CsiRestoreParameters,
     downloads: Downloads,
-    /// Whether the cluster knows snapshots.
+    /// Whether the cluster serves VolumeSnapshots.
     known: bool,
     infos: Mutex<Vec<RestoreVolumeInfo>>,
 }
@@ -109,7 +109,7 @@ impl CsiRestore {
         self.parameters.namespaces.get(namespace).map_or(namespace, String::as_str)
     }
 
-    /// Whether a claim is there that this restore has not made: it stays as it is.
+    /// Whether a claim exists that this restore did not create: it stays as it is.
     async fn is_bound_elsewhere(&self, namespace: &str, name: &str) -> Result<bool, String> {
         let CsiRestoreParameters { services, job: VolumeJob { name: restore, .. }, .. } = &self.parameters;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(services.leader.client.clone(), namespace);
@@ -129,7 +129,7 @@ enum Part {
 struct Restorer {
     all: Arc<CsiRestore>,
     part: Part,
-    /// When an operation was first asked about.
+    /// When an operation was first polled.
     began: Mutex<BTreeMap<String, Instant>>,
 }
 

@@ -5,8 +5,8 @@
 //!  backup's list ── action: restore-wait ──▶ PodVolumeRestore ──▶ follow ──▶ … of the restore's tree
 //! ```
 //!
-//! The leader makes the transfers and waits for them; agents carry them out. A transfer is named after what it is of, so that a
-//! leader that takes over finds those that its predecessor made.
+//! The leader creates the transfers and waits for them; agents run them. The name of a transfer depends only on its work, so that
+//! a new leader finds those of its predecessor.
 
 mod agent_heartbeat;
 mod backup;
@@ -48,7 +48,7 @@ pub use volume_info::{ClaimInfo, skipped};
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-/// The address of a repository that has one. What was made just now has it only in its custom resource.
+/// The address of a repository that has one. That of a new repository is only in its custom resource.
 async fn identifier(services: &TransferServices, repository: BackupRepository, task: &Task) -> Result<String, Error> {
     let known = repository.spec.restic_identifier.clone().filter(|known| !known.is_empty());
     if known.is_some() || repository.spec.repository_type == Some(UploaderType::Kopia) {

@@ -60,12 +60,12 @@ pub struct Repositories {
 }
 
 impl Repositories {
-    /// Nothing is known about them yet.
+    /// Starts without any state.
     pub fn new(leader: LeaderClient, storage: Arc<StorageLocations>) -> Self {
         Self { leader, storage, known: Mutex::default() }
     }
 
-    /// What is known about the repository of this name; its holder works on the repository alone.
+    /// The state of a repository. The holder of its lock works on the repository alone.
     fn of(&self, name: &str) -> Arc<tokio::sync::Mutex<RepositoryState>> {
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(name.to_owned()).or_default())
@@ -77,7 +77,7 @@ impl Repositories {
 struct LocationChanges(Mutex<HashMap<String, BackupStorageLocationSpec>>);
 
 impl LocationChanges {
-    /// Whether a location is in another place than before.
+    /// Records a location. Returns whether it has changed.
     fn notice(&self, location: BackupStorageLocation) -> bool {
         let (name, now) = (location.name_any(), location_identity(location));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,9 +89,9 @@ impl LocationChanges {
 pub async fn run_backup_repository_controller(repositories: Arc<Repositories>) {
     let controller = Controller::new(repositories.leader.api::<BackupRepository>(), watcher::Config::default());
     let cached = controller.store();
-    // A password that was changed shows within seconds, not at the next look.
+    // A changed password triggers a check within seconds.
     let password = watcher::Config::default().fields(&format!("metadata.name={PASSWORD_SECRET}"));
-    // So does a location that now means another place.
+    // So does a changed location.
     let (stored, moves) = (cached.clone(), LocationChanges::default());
     let in_location = move |location: BackupStorageLocation| {
         let name = location.name_any();
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_location_is_heard_of_again_only_once_it_is_in_another_place() {
+    fn only_a_changed_location_triggers_a_check() {
         let location = |bucket: &str, status: Value| -> BackupStorageLocation {
             serde_json::from_value(json!({ "metadata": { "name": "default" },
                 "spec": { "provider": "aws", "objectStorage": { "bucket": bucket } }, "status": status }))

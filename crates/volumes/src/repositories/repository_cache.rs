@@ -1,5 +1,5 @@
-//! The repositories that one backup or restore needs. One that cannot be used is tried for a while, once, and not again for every
-//! pod: with hundreds of them that would take the night.
+//! The repositories that one backup or restore needs. An unusable one is retried once for the whole operation, not for each of
+//! hundreds of pods.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
 //! The data of CSI snapshots: DataUpload and DataDownload as transfers. Their volume is held by a pod of their own name, which
-//! the server makes before an agent hears of them.
+//! the server creates before an agent takes them up.
 
 use std::path::Path;
 
