@@ -306,16 +306,12 @@ impl CsiBackup {
 
 fn info(claimed: &ClaimInfo, made: &Result<ClaimResult, String>, started: Timestamp, moved: bool) -> BackupVolumeInfo {
     let mut info = BackupVolumeInfo {
-        pvc_name: claimed.claim.clone(),
-        pvc_namespace: claimed.namespace.clone(),
-        pv_name: claimed.volume.clone(),
         backup_method: "CSISnapshot".into(),
         snapshot_data_moved: moved,
         preserve_local_snapshot: !moved && made.is_ok(),
         start_timestamp: Some(format!("{started:.0}")),
         result: if made.is_ok() { "succeeded" } else { "failed" }.into(),
-        pv_info: claimed.persistent.clone(),
-        ..BackupVolumeInfo::default()
+        ..claimed.volume_info()
     };
     match made {
         Ok(ClaimResult::Upload(upload)) => info.snapshot_data_movement_info = Some(upload.info()),

@@ -48,6 +48,8 @@ pub use volume_info::{ClaimInfo, skipped};
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
+use crate::volume_job::name_prefix;
+
 /// The address of a repository that has one. That of a new repository is only in its custom resource.
 async fn identifier(services: &TransferServices, repository: BackupRepository, task: &Task) -> Result<String, Error> {
     let known = repository.spec.restic_identifier.clone().filter(|known| !known.is_empty());
@@ -66,6 +68,5 @@ async fn identifier(services: &TransferServices, repository: BackupRepository, t
 /// The name of a transfer: the same for the same work, whichever leader creates it.
 pub fn transfer_name(parent: &str, uid: &str, pod: &str, volume: &str) -> String {
     let digest = Sha256::digest(format!("{uid}\0{pod}\0{volume}"));
-    // Names may have 253 characters; a parent's may have as many.
-    format!("{}-{}", parent.get(..parent.floor_char_boundary(240)).unwrap_or(parent), hex::encode(&digest[..5]))
+    format!("{}-{}", name_prefix(parent), hex::encode(&digest[..5]))
 }

@@ -233,18 +233,14 @@ impl SnapshotRestore {
 }
 
 fn info(snapshot: &VolumeSnapshot, name: &str, volume: &Value) -> RestoreVolumeInfo {
-    let (spec, status) = (&snapshot.spec, &snapshot.status);
     RestoreVolumeInfo {
         pvc_name: text(volume, "/spec/claimRef/name").to_owned(),
         pvc_namespace: text(volume, "/spec/claimRef/namespace").to_owned(),
         pv_name: name.to_owned(),
         restore_method: "NativeSnapshot".into(),
         native_snapshot_info: Some(NativeSnapshotInfo {
-            snapshot_handle: status.provider_snapshot_id.clone(),
-            volume_type: spec.volume_type.clone(),
-            volume_az: spec.volume_az.clone(),
-            iops: spec.volume_iops.map(|iops| iops.to_string()).unwrap_or_default(),
             phase: "Completed".into(),
+            ..NativeSnapshotInfo::from(snapshot)
         }),
         ..RestoreVolumeInfo::default()
     }

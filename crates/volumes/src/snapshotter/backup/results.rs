@@ -78,25 +78,13 @@ pub(super) fn snapshot_entry(
 }
 
 fn info(taken: &Taken) -> BackupVolumeInfo {
-    let VolumeSnapshot { spec, status } = &taken.snapshot;
-    let claim_info = &taken.claim_info;
-    let good = status.phase == "Completed";
+    let succeeded = taken.snapshot.status.phase == "Completed";
     BackupVolumeInfo {
-        pvc_name: claim_info.claim.clone(),
-        pvc_namespace: claim_info.namespace.clone(),
-        pv_name: spec.persistent_volume_name.clone(),
         backup_method: "NativeSnapshot".into(),
         start_timestamp: Some(format!("{:.0}", taken.started)),
         completion_timestamp: Some(format!("{:.0}", Timestamp::now())),
-        result: if good { "succeeded" } else { "failed" }.into(),
-        native_snapshot_info: Some(NativeSnapshotInfo {
-            snapshot_handle: status.provider_snapshot_id.clone(),
-            volume_type: spec.volume_type.clone(),
-            volume_az: spec.volume_az.clone(),
-            iops: spec.volume_iops.map(|iops| iops.to_string()).unwrap_or_default(),
-            phase: status.phase.clone(),
-        }),
-        pv_info: claim_info.persistent.clone(),
-        ..BackupVolumeInfo::default()
+        result: if succeeded { "succeeded" } else { "failed" }.into(),
+        native_snapshot_info: Some(NativeSnapshotInfo::from(&taken.snapshot)),
+        ..taken.claim_info.volume_info()
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{PluginOperation, RecordSubject};
 use crate::snapshotter::records::{RecordKind, is_kept};
+use crate::volume_job::name_prefix;
 
 impl PluginOperation {
     /// Whether a record is one that an earlier server created for this operation.
@@ -55,11 +56,6 @@ impl PluginOperation {
     }
 
     pub(super) fn new_name(&self) -> String {
-        format!("{}-{:05x}", shortened(&self.record_subject.parent), rand::random::<u32>() & 0xf_ffff)
+        format!("{}-{:05x}", name_prefix(&self.record_subject.parent), rand::random::<u32>() & 0xf_ffff)
     }
-}
-
-/// Names may have 253 characters; a parent's may have as many.
-fn shortened(parent: &str) -> &str {
-    parent.get(..parent.floor_char_boundary(240)).unwrap_or(parent)
 }
