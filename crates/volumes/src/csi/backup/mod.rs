@@ -1,21 +1,21 @@
 //! CSI snapshots of the claims of a backup.
 
+mod claim_action;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
-use plimsoll_api::labels;
 use plimsoll_api::velero::v1::UploaderSettings;
 use plimsoll_archive::volume_info::{BackupVolumeInfo, CsiSnapshotInfo};
-use plimsoll_engine::backup::actions::{BackupActionOutput, BackupItemAction, BackupItemActions, ItemId};
+use plimsoll_engine::backup::actions::BackupItemActions;
 use plimsoll_engine::cluster::ItemMeta;
 use plimsoll_engine::item_filter::ItemFilter;
-use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationProgress, StartedOperation};
+use plimsoll_engine::item_operations::ItemOperationProgress;
 use plimsoll_engine::log::Level;
 use plimsoll_engine::registry::{AppliesTo, Source};
 use plimsoll_engine::{Error, PluginLogSink, RetryPolicy};
@@ -25,9 +25,10 @@ use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, Vol
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 
+use self::claim_action::ClaimAction;
 use super::snapshot_taker::{CreatedSnapshot, SnapshotTaker};
 use super::upload::{Upload, Uploads};
-use super::{CLASSES, CONTENTS, SNAPSHOT_NAME, SNAPSHOTS, UPLOAD_NAME, UPLOADS, class, classes, set_metadata, text};
+use super::{SNAPSHOTS, class, classes, text};
 use crate::fs_backup::{ClaimInfo, FsBackupPolicy, TransferServices, claims_of};
 use crate::volume_job::VolumeJob;
 
@@ -332,72 +333,5 @@ fn snapshot_info(made: &CreatedSnapshot) -> CsiSnapshotInfo {
         operation_id: made.operation(),
         ready_to_use: Some(taken.ready),
         ..CsiSnapshotInfo::default()
-    }
-}
-
-/// Backup item action for claims: takes the snapshot.
-struct ClaimAction(Arc<CsiBackup>);
-
-fn with_snapshot(mut item: Value, made: &CreatedSnapshot) -> BackupActionOutput {
-    set_metadata(&mut item, "labels", SNAPSHOT_NAME, &labels::valid_name(&made.name));
-    set_metadata(&mut item, "annotations", SNAPSHOT_NAME, &made.name);
-    set_metadata(&mut item, "annotations", labels::MUST_INCLUDE_ADDITIONAL_ITEMS, "true");
-    let snapshot = ItemId::new(SNAPSHOTS, Some(&made.namespace), &made.name);
-    let content = ItemId::new(CONTENTS, None, &made.taken.content);
-    let class = ItemId::new(CLASSES, None, &made.class);
-    let operation = Some(StartedOperation { id: made.operation(), post: vec![snapshot.clone(), content.clone()] });
-    BackupActionOutput { item: Some(item), additional: vec![snapshot, content, class], operation }
-}
-
-fn with_upload(mut item: Value, upload: &Upload) -> BackupActionOutput {
-    set_metadata(&mut item, "labels", SNAPSHOT_NAME, &labels::valid_name(&upload.snapshot));
-    set_metadata(&mut item, "annotations", SNAPSHOT_NAME, &upload.snapshot);
-    set_metadata(&mut item, "annotations", UPLOAD_NAME, &format!("{}/{}", upload.namespace, upload.name));
-    let post = vec![ItemId::new(UPLOADS, Some(&upload.namespace), &upload.name)];
-    let operation = Some(StartedOperation { id: upload.operation.clone(), post });
-    BackupActionOutput { item: Some(item), additional: Vec::new(), operation }
-}
-
-impl BackupItemAction for ClaimAction {
-    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<BackupActionOutput, Error>> {
-        Box::pin(async move {
-            // The sender is part of this object, so this does not fail.
-            let _ = self.0.pods_read.subscribe().wait_for(|read| *read).await;
-            Ok(match self.0.snapshot_claim(item).await? {
-                Some(ClaimResult::Snapshot(made)) => with_snapshot(item.clone(), &made),
-                Some(ClaimResult::Upload(upload)) => with_upload(item.clone(), &upload),
-                None => BackupActionOutput::default(),
-            })
-        })
-    }
-
-    fn operation_client(self: Arc<Self>) -> Option<Arc<dyn ItemOperationClient>> {
-        Some(self)
-    }
-}
-
-impl ItemOperationClient for ClaimAction {
-    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<ItemOperationProgress, Error>> {
-        Box::pin(async move {
-            match &self.0.uploads {
-                Some(uploads) => uploads.read(operation).await,
-                None => self.0.ready(operation).await,
-            }
-        })
-    }
-
-    /// Cancels data movement. Snapshots are deleted with the failed backup.
-    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            match &self.0.uploads {
-                Some(uploads) => uploads.cancel(operation).await,
-                None => Ok(()),
-            }
-        })
-    }
-
-    /// A new leader finds the same snapshot, and the same upload, by its name.
-    fn resumes_operations(&self) -> bool {
-        true
     }
 }
