@@ -18,6 +18,7 @@ mod plan;
 mod policy;
 mod restore;
 mod restore_wait_action;
+mod restore_wait_config;
 mod restore_wait_container;
 mod restored_pod;
 mod services;
