@@ -114,7 +114,7 @@ impl<T: Transfer> Run<'_, T> {
     /// Runs one attempt. Returns the number of failed attempts if it fails, and its result.
     async fn attempt(&self) -> Result<(u32, Result<Outcome, TransferError>), TransferError> {
         let prepared = self.unless_cancelled(Box::pin(self.prepare())).await?;
-        let Prepared { directory, mut job, _inside, _cache } = match prepared {
+        let Prepared { directory, mut job, volume_path: _volume_path, cache: _cache } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Ok((MAX_ATTEMPTS, Err(error))),
         };

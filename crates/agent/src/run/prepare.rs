@@ -23,8 +23,8 @@ const MOUNT_TIMEOUT: Duration = Duration::from_mins(2);
 pub(super) struct Prepared {
     pub directory: PathBuf,
     pub job: Job,
-    _inside: VolumePath,
-    _cache: Option<CacheGuard>,
+    pub volume_path: VolumePath,
+    pub cache: Option<CacheGuard>,
 }
 
 impl<T: Transfer> Run<'_, T> {
@@ -44,7 +44,7 @@ impl<T: Transfer> Run<'_, T> {
         let interval = services.settings.progress_interval;
         let interval = if kind == MoverKind::BuiltIn { interval / BUILT_IN_INTERVAL_DIVISOR } else { interval };
         job.interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-        Ok(Prepared { directory, job, _inside: inside, _cache: cache })
+        Ok(Prepared { directory, job, volume_path: inside, cache })
     }
 
     /// The volume's directory, once it is mounted. Right after the start of a node it may not be.
