@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
-use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState};
-use serde_json::json;
+use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, OperationStatus};
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, eventually};
 use crate::scripted_backup::Server;
@@ -21,9 +21,12 @@ async fn progress_is_written_while_the_work_runs_and_its_end_leaves_no_journal()
         (status["progress"]["itemsBackedUp"] == 1 && status["progress"]["totalItems"] == 4).then_some(())
     })
     .await;
-    let running = cluster.wait_for_operation("x", |status| status.tree.is_some()).await;
-    assert_eq!((running.state, running.attempt), (Some(OperationState::Running), Some(1)));
-    assert_eq!(running.epoch, i64::try_from(leadership.epoch).ok());
+    let shows_stage = |status: &OperationStatus| {
+        let tree = status.tree.as_ref().map(Value::to_string).unwrap_or_default();
+        status.state == Some(OperationState::Running) && tree.contains("reading")
+    };
+    let running = cluster.wait_for_operation("x", shows_stage).await;
+    assert_eq!((running.attempt, running.epoch), (Some(1), i64::try_from(leadership.epoch).ok()));
     assert_eq!(cluster.journal_pages().await, ["backup-x-0"]);
 
     drop(work);
