@@ -47,7 +47,7 @@ impl Agent {
         Arc::new(Self { services, active: Mutex::default(), tasks: Mutex::default() })
     }
 
-    /// Runs until `stop`. Transfers that are at work then stop with it, and the next agent takes them up again.
+    /// Runs until `stop`. Running transfers stop with it, and the next agent resumes them.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) -> Result<(), Error> {
         let settings = &self.services.settings;
         let lease = AgentLease::new(self.services.client.clone(), settings);
@@ -112,7 +112,7 @@ impl Agent {
     fn start<T: Transfer>(self: &Arc<Self>, object: T) {
         let uid = object.uid().unwrap_or_default();
         let cancel = CancellationToken::new();
-        // Who is at work on it keeps the token that stops it.
+        // A running transfer keeps the token that stops it.
         match self.lock().entry(uid.clone()) {
             Entry::Occupied(_) => return,
             Entry::Vacant(free) => drop(free.insert(cancel.clone())),
@@ -170,7 +170,7 @@ async fn reconcile<T: Transfer>(object: Arc<T>, agent: Arc<Agent>, store: Store<
     Ok(requeue_interval(&seen).map_or_else(Action::await_change, Action::requeue))
 }
 
-/// No event may ever tell of a transfer that this process could not take up, or not to its end: it looks by itself.
+/// A transfer that this process could not start or end may cause no further event, so it is reconciled again after a while.
 fn requeue_interval(seen: &Observed) -> Option<Duration> {
     let ours = seen.place == Placement::Here && !seen.phase.is_ended();
     ours.then_some(POLL_INTERVAL)
@@ -220,6 +220,10 @@ mod tests {
         assert_eq!(requeue_interval(&seen(TransferPhase::InProgress, Placement::Here)), Some(POLL_INTERVAL));
         assert_eq!(requeue_interval(&seen(TransferPhase::Completed, Placement::Here)), None);
         assert_eq!(requeue_interval(&seen(TransferPhase::New, Placement::Elsewhere)), None);
-        assert_eq!(requeue_interval(&seen(TransferPhase::New, Placement::Unknown)), None, "its pod tells");
+        assert_eq!(
+            requeue_interval(&seen(TransferPhase::New, Placement::Unknown)),
+            None,
+            "an event of its pod follows"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! What a node keeps of repositories between two transfers, and how much of it.
+//! The caches of repositories on a node, and their size limit.
 //!
 //! Each repository has a directory of its own below the root. Movers bound what they keep in one (kopia to 2 GiB, restic and ours to
-//! indexes and metadata), but not how many there are: a node meets a repository for every namespace that ever had a pod on it.
+//! indexes and metadata), but not how many there are: a node has a repository for every namespace that ever had a pod on it.
 //! So whenever a transfer ends, the directories that were longest unused go until the rest is within the limit.
 //!
 //! Guarantees: a directory that a transfer of any agent on this machine works with stays, because its holder has a lock on it that
@@ -46,7 +46,7 @@ impl CacheGuard {
 
 impl Drop for CacheGuard {
     fn drop(&mut self) {
-        // When it was last used decides who goes first.
+        // The caches that were longest unused are removed first.
         let _ = self.lock.set_modified(SystemTime::now());
         let _ = self.lock.unlock();
         self.ended.notify_one();
@@ -58,7 +58,7 @@ impl Caches {
         Self { root, limit, ended: Arc::new(Notify::new()) }
     }
 
-    /// The directory of a repository. Without one a transfer takes longer, and that is all.
+    /// The directory of a repository. A transfer without one only takes longer.
     pub(crate) fn hold(&self, repository: &Repository) -> Option<CacheGuard> {
         let path = directory(self.root.as_ref()?, repository);
         match lock(&path) {
@@ -70,7 +70,7 @@ impl Caches {
         }
     }
 
-    /// Keeps within the limit, for ever.
+    /// Enforces the limit until it is dropped.
     pub(crate) async fn evict_when_idle(&self) {
         let Some(root) = self.root.clone() else { return std::future::pending().await };
         loop {
@@ -91,8 +91,8 @@ fn directory(root: &Path, repository: &Repository) -> PathBuf {
     root.join(hex::encode(&digest[..8]))
 }
 
-/// Makes a directory and locks it against removal. Who was about to remove it has moved it away by the time the lock is given, and then
-/// there is a new one to lock.
+/// Creates a directory and locks it against removal. A process that removes it renames it first: then a new one is created and
+/// locked.
 fn lock(path: &Path) -> io::Result<File> {
     loop {
         fs::create_dir_all(path)?;
@@ -108,7 +108,7 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether what was opened is what is found there now.
+/// Whether the opened directory is still the one at this path.
 fn is_still_there(path: &Path, opened: &File) -> bool {
     fs::metadata(path).is_ok_and(|there| opened.metadata().is_ok_and(|held| held.ino() == there.ino()))
 }
@@ -162,7 +162,7 @@ fn list(root: &Path) -> io::Result<Vec<Cache>> {
     Ok(caches)
 }
 
-/// What a directory takes on the disk, as far as it can be seen: movers may be at work in it.
+/// The disk usage of a directory, as far as it can be read: movers may change it.
 fn size(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let of_entry = |entry: fs::DirEntry| match entry.metadata() {

@@ -1,4 +1,4 @@
-//! What an agent does about a transfer: pure.
+//! Decides what an agent does about a transfer: pure.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use plimsoll_api::velero::v1::TransferPhase;
@@ -7,12 +7,12 @@ use plimsoll_volumes::transfer::Transfer;
 /// The number of failed attempts after which a transfer fails.
 pub(crate) const MAX_ATTEMPTS: u32 = 5;
 
-/// Whose transfer it is.
+/// The node of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// This node's.
+    /// This node.
     Here,
-    /// Another node's.
+    /// Another node.
     Elsewhere,
     /// Not known yet: the pod is not on a node, or does not wait for its data yet.
     Unknown,
@@ -26,7 +26,7 @@ pub(crate) struct Observed {
     pub running_here: bool,
     pub cancelled: bool,
     pub deleted: bool,
-    /// How often it was taken up in vain.
+    /// The number of failed attempts.
     pub attempts: u32,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Observed {
 pub(crate) enum Decision {
     /// Nothing.
     Leave,
-    /// Take it up, or take it up again.
+    /// Start or resume it.
     Run,
     /// Stop the process that works on it.
     Stop,
@@ -50,7 +50,7 @@ pub(crate) fn decide(seen: &Observed) -> Decision {
     match (over, seen.running_here, seen.cancelled) {
         (true, true, _) | (false, true, true) => Decision::Stop,
         (true, false, _) | (false, true, false) => Decision::Leave,
-        // Also before its node is known: whichever agent comes first ends it.
+        // Also before its node is known: the first agent ends it.
         (false, false, true) => Decision::Cancel,
         (false, false, _) if seen.place == Placement::Unknown => Decision::Leave,
         (false, false, _) if seen.attempts >= MAX_ATTEMPTS => Decision::GiveUp,

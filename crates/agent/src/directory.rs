@@ -1,4 +1,4 @@
-//! Where a pod's volume lies on its node: below the kubelet's directory of the pod, or where a local volume is.
+//! The directory of a pod's volume on its node: below the kubelet's directory of the pod, or that of a local volume.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ async fn volume_of_claim(
     Ok(Ok(VolumeName { name: volume, local }))
 }
 
-/// Where a volume lies. After a node was started anew the directory of a CSI driver's volume is there before the driver has mounted
+/// The directory of a volume. After the restart of a node the directory of a CSI driver's volume is there before the driver has mounted
 /// anything: it reads as an empty volume, and what is written into it is hidden by the mount that follows.
 #[derive(Debug, PartialEq, Eq)]
 struct VolumeDirectory {
@@ -85,12 +85,12 @@ struct VolumeDirectory {
     should_be_mounted: bool,
 }
 
-/// Whether something is mounted there. Where the kernel cannot tell (before 5.8) it passes for mounted.
+/// Whether something is mounted there. Kernels before 5.8 do not report it: then it counts as mounted.
 fn is_mount(path: &Path) -> bool {
-    let told = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
-    told.is_ok_and(|told| {
+    let status = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    status.is_ok_and(|status| {
         let root = StatxAttributes::MOUNT_ROOT;
-        !told.stx_attributes_mask.contains(root) || told.stx_attributes.contains(root)
+        !status.stx_attributes_mask.contains(root) || status.stx_attributes.contains(root)
     })
 }
 
@@ -114,7 +114,7 @@ fn is_csi(path: &Path) -> bool {
     path.parent().and_then(Path::file_name).is_some_and(|plugin| plugin == "kubernetes.io~csi")
 }
 
-/// What lies at a path of a volume. The content is its owner's, who may put a link there at any moment, while the agent that reads it
+/// Opens a path of a volume. The content is its owner's, who may put a link there at any moment, while the agent that reads it
 /// here may read everything on the node: the directory is opened once, without leaving the volume, and found by that opening.
 pub(crate) fn inside(volume: &Path, inner: Option<&Path>) -> Result<VolumePath, TransferError> {
     let Some(inner) = inner.filter(|inner| !inner.as_os_str().is_empty()) else {

@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 
 /// Where the files lie, below each volume.
 const FOLDER: &str = ".velero";
-/// How long a container that has seen the file may take to end, as far as the API server tells.
+/// How long a container that has seen the file may take to end, by its status.
 pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The file of one restore in one volume.
@@ -57,7 +57,7 @@ impl RestoreMarker {
         }
     }
 
-    /// Nothing is left of it.
+    /// Removes the file and its directory.
     pub fn remove(&self) -> Result<(), IoError> {
         match self.folder.symlink_metadata() {
             Ok(found) if found.is_dir() => std::fs::remove_dir_all(&self.folder),

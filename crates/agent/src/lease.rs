@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use crate::settings::AgentSettings;
 
-/// An agent that has not renewed its Lease for this long is gone, as far as its successor is concerned.
+/// A successor takes over the Lease of an agent that has not renewed it for this long.
 const TAKE_OVER_AFTER: Duration = Duration::from_secs(15);
 
 /// The Lease of one agent.
@@ -39,7 +39,7 @@ impl AgentLease {
         }
     }
 
-    /// Takes it. Another agent of this node that still lives is waited for: two would do the same work.
+    /// Acquires it. Waits while another agent of this node is alive: two would do the same work.
     pub async fn acquire(&self) -> Result<(), Error> {
         let mut seen: Option<(Option<MicroTime>, Instant)> = None;
         loop {
@@ -76,7 +76,7 @@ impl AgentLease {
         }
     }
 
-    /// Gives it back, so that the next agent need not wait.
+    /// Releases it, so that the next agent need not wait.
     pub async fn release(&self) {
         let patch = json!({ "metadata": { "annotations": { labels::PROGRESS_ADDRESS: null } }, "spec": { "holderIdentity": null } });
         // A successor that finds it held waits a little longer.

@@ -1,4 +1,4 @@
-//! The repository of a transfer: where it is and what opens it. An agent makes none.
+//! The repository of a transfer: its location and its password. An agent never creates one.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};

@@ -1,8 +1,7 @@
-//! Pods that wait although their restore has ended. A node that was restarted, or a sandbox that died, runs all init
-//! containers again, long after the restore; what told the first one that the data is there was taken away by it. A container
-//! that was killed while it took that away from one volume after the other waits for the first of them for ever. The agent
-//! tells both again. Agents of two installations may be on one node and both do: the second may tell a container that has gone
-//! on already, so a leftover marker is removed once the container has ended.
+//! Releases pods that wait although their restore has ended. After the restart of a node or the death of a sandbox all init
+//! containers run again, long after the restore, and the wait container has removed its markers. A wait container that was killed
+//! while it removed them waits forever for the first of them. The agent creates the markers again. Agents of two installations
+//! may do so on one node, the second after the container has ended: leftover markers are removed once it has.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,9 +25,10 @@ use crate::services::AgentServices;
 
 /// Where the container that waits has its volumes.
 const MOUNT_ROOT: &str = "/restores/";
-/// How often a pod is looked at that waits: what keeps it from being told is no event of the pod's.
+/// How often waiting pods are checked. The obstacle to their release may cause no event of the pod.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// One that still waits so long after it was told is told again: another pod with the same volume may have taken away what told it.
+/// A pod that still waits this long after its release is released again: another pod with the same volume may have removed the
+/// marker.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Watches the pods of this node. Runs until it is dropped.
@@ -56,10 +56,10 @@ pub(crate) async fn release_waiting_pods(services: &AgentServices) {
 struct WaitingPods {
     /// By uid.
     waiting: BTreeMap<String, Pod>,
-    /// By uid, how often the container had been started when it was told, and when that was.
-    told: BTreeMap<String, (i32, Instant)>,
-    /// Pods that were told and have gone on.
-    gone_on: Vec<Pod>,
+    /// By uid: how often the container had been started when it was released, and the time of that.
+    released: BTreeMap<String, (i32, Instant)>,
+    /// Released pods whose wait container has ended.
+    continued: Vec<Pod>,
 }
 
 impl WaitingPods {
@@ -67,7 +67,7 @@ impl WaitingPods {
         match event {
             watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => self.update(pod),
             watcher::Event::Delete(pod) => self.forget(&pod.uid().unwrap_or_default()),
-            // What is still there is told anew.
+            // A new list follows.
             watcher::Event::Init => self.waiting.clear(),
             watcher::Event::InitDone => {}
         }
@@ -79,46 +79,46 @@ impl WaitingPods {
             self.waiting.insert(uid, pod);
             return;
         }
-        let was_told = self.told.contains_key(&uid);
+        let was_released = self.released.contains_key(&uid);
         self.forget(&uid);
-        if was_told && has_waited(&pod) {
-            self.gone_on.push(pod);
+        if was_released && has_waited(&pod) {
+            self.continued.push(pod);
         }
     }
 
     fn forget(&mut self, uid: &str) {
         self.waiting.remove(uid);
-        self.told.remove(uid);
+        self.released.remove(uid);
     }
 
     async fn release_all(&mut self, services: &AgentServices) {
-        for pod in std::mem::take(&mut self.gone_on) {
+        for pod in std::mem::take(&mut self.continued) {
             remove_leftover_markers(services, &pod).await;
         }
         for (uid, pod) in &self.waiting {
             let Some(waiting) = WaitingContainer::of(pod) else { continue };
-            let told = self.told.get(uid).filter(|(restarts, _)| *restarts == waiting.restarts);
-            if told.is_some_and(|(_, at)| at.elapsed() < RELEASE_INTERVAL) {
+            let released = self.released.get(uid).filter(|(restarts, _)| *restarts == waiting.restarts);
+            if released.is_some_and(|(_, at)| at.elapsed() < RELEASE_INTERVAL) {
                 continue;
             }
-            if release_pod(services, pod, &waiting, told.is_some()).await {
-                self.told.insert(uid.clone(), (waiting.restarts, Instant::now()));
+            if release_pod(services, pod, &waiting, released.is_some()).await {
+                self.released.insert(uid.clone(), (waiting.restarts, Instant::now()));
             }
         }
     }
 }
 
-/// Whether it is told.
-async fn release_pod(services: &AgentServices, pod: &Pod, waiting: &WaitingContainer<'_>, was_told: bool) -> bool {
+/// Releases a pod. Returns whether that succeeded.
+async fn release_pod(services: &AgentServices, pod: &Pod, waiting: &WaitingContainer<'_>, was_released: bool) -> bool {
     let path = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     match try_release(services, pod, waiting).await {
-        Ok(ReleaseResult::Already) if was_told => {}
+        Ok(ReleaseResult::Already) if was_released => {}
         Ok(ReleaseResult::Already | ReleaseResult::Now) => {
-            info!("pod {path} was started anew after its restore: told that the data of its volumes is there");
+            info!("pod {path} was restarted after its restore: signalled that the data of its volumes is there");
         }
         Ok(ReleaseResult::NotYet) => return false,
         Err(error) => {
-            warn!("pod {path} waits for data that is there, and cannot be told: {error}");
+            warn!("pod {path} waits for data that is there, and cannot be signalled: {error}");
             return false;
         }
     }
@@ -140,7 +140,7 @@ async fn try_release(
     if !waiting.had_waited && !has_all_data(services, pod, waiting).await? {
         return Ok(ReleaseResult::NotYet);
     }
-    // Looked for before the first is put: with the last one the container goes on, and takes all of them away.
+    // All are checked before the first is created: after the last one the container ends and removes all of them.
     let mut missing = Vec::new();
     for volume in waiting.volumes() {
         let place = directory::find(&services.client, &services.settings.pods_directory, pod, volume).await?;
@@ -149,7 +149,7 @@ async fn try_release(
             missing.push((volume, marker));
         }
     }
-    let told = if missing.is_empty() { ReleaseResult::Already } else { ReleaseResult::Now };
+    let result = if missing.is_empty() { ReleaseResult::Already } else { ReleaseResult::Now };
     for (volume, marker) in missing {
         marker.create().map_err(|error| TransferError::Handshake {
             volume: volume.to_owned(),
@@ -157,7 +157,7 @@ async fn try_release(
             cause: error.to_string(),
         })?;
     }
-    Ok(told)
+    Ok(result)
 }
 
 /// Best effort: a leftover marker is harmless, and the next restore of the volume removes it.
@@ -186,13 +186,13 @@ fn volumes_of(container: &Container) -> impl Iterator<Item = &str> {
     mounts.filter(|mount| mount.mount_path.starts_with(MOUNT_ROOT)).map(|mount| mount.name.as_str())
 }
 
-/// Whether all that a pod waits for has ended well.
+/// Whether all transfers that a pod waits for have completed.
 async fn has_all_data(
     services: &AgentServices,
     pod: &Pod,
     waiting: &WaitingContainer<'_>,
 ) -> Result<bool, TransferError> {
-    // One that crashed a moment ago may be about to crash again, or may be taking its marks away right now.
+    // A container that crashed a moment ago may crash again, or may be removing its markers now.
     if cannot_wait(pod).is_some() {
         return Ok(false);
     }
@@ -202,13 +202,13 @@ async fn has_all_data(
     Ok(waiting.has_all(&transfers.items))
 }
 
-/// A container that waits though it was started before.
+/// A wait container that runs again.
 #[derive(Debug)]
 struct WaitingContainer<'p> {
     container: &'p Container,
     restore: &'p str,
     restarts: i32,
-    /// Whether it is known that it had seen all of its data; otherwise the transfers must tell.
+    /// Whether it is known to have seen all of its data. Otherwise the transfers decide.
     had_waited: bool,
 }
 
@@ -218,7 +218,7 @@ impl<'p> WaitingContainer<'p> {
         let statuses = status.init_container_statuses.iter().flatten();
         let waits = statuses.into_iter().find(|status| status.name == RESTORE_WAIT)?;
         waits.state.as_ref()?.running.as_ref()?;
-        // Either it is known how it ended before, or what comes after it was started once.
+        // Its earlier end is known, or a container after it was started.
         let started = |status: &ContainerStatus| status.restart_count > 0 || status.last_state.iter().any(has_ended);
         let before = waits.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         let had_waited =
@@ -231,7 +231,7 @@ impl<'p> WaitingContainer<'p> {
         volumes_of(self.container)
     }
 
-    /// Whether the data of every volume has come, by these transfers.
+    /// Whether these transfers have completed for every volume.
     fn has_all(&self, transfers: &[PodVolumeRestore]) -> bool {
         let has = |volume: &str| {
             transfers.iter().any(|transfer| {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_crashed_is_told_again_only_if_every_volume_has_its_data_by_the_transfers() {
+    fn a_crashed_container_is_released_again_only_if_all_its_transfers_have_completed() {
         let broken = pod(&json!({ "state": running(), "lastState": ended(1), "restartCount": 1 }), &json!({}));
         let waiting = WaitingContainer::of(&broken).unwrap();
         assert!(!waiting.had_waited);
@@ -323,19 +323,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_could_not_be_told_is_looked_at_until_it_is_gone() {
+    fn a_pod_that_could_not_be_released_is_checked_until_it_is_gone() {
         let mut waiting = WaitingPods::default();
         let broken = pod(&json!({ "state": running(), "lastState": ended(1), "restartCount": 1 }), &json!({}));
         waiting.handle_event(watcher::Event::Apply(broken.clone()));
         waiting.handle_event(watcher::Event::Apply(broken.clone()));
         assert_eq!(waiting.waiting.len(), 1);
-        let told = (broken.uid().unwrap_or_default(), (1, Instant::now()));
-        waiting.told.extend([told.clone()]);
+        let released = (broken.uid().unwrap_or_default(), (1, Instant::now()));
+        waiting.released.extend([released.clone()]);
         waiting.handle_event(watcher::Event::Apply(pod(&json!({ "state": ended(1), "restartCount": 1 }), &json!({}))));
-        assert!(waiting.gone_on.is_empty(), "it crashed again, and what it was told is for the next one");
-        waiting.told.extend([told]);
+        assert!(waiting.continued.is_empty(), "it crashed again, and its markers are for the next one");
+        waiting.released.extend([released]);
         waiting.handle_event(watcher::Event::Apply(pod(&json!({ "state": ended(0), "restartCount": 1 }), &json!({}))));
-        assert_eq!(waiting.gone_on.len(), 1, "what another agent told it after that may be left");
+        assert_eq!(waiting.continued.len(), 1, "markers of another agent may be left");
         waiting.handle_event(watcher::Event::Apply(broken.clone()));
         waiting.handle_event(watcher::Event::Delete(broken));
         assert!(waiting.waiting.is_empty());

@@ -1,4 +1,4 @@
-//! How an agent is set up.
+//! Settings of an agent.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,26 +7,26 @@ use std::time::Duration;
 use plimsoll_mover::{MoverCommand, MoverKind};
 use plimsoll_progress::Trees;
 
-/// How an agent is set up.
+/// Settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentSettings {
     /// The namespace of the transfers.
     pub namespace: String,
     /// The node it works for.
     pub node: String,
-    /// The same after a restart of the same pod, another one's otherwise.
+    /// Unique for each pod; the same after a restart of its container.
     pub identity: String,
     /// The kubelet's directory of pods.
     pub pods_directory: PathBuf,
     /// How many transfers run at the same time.
     pub concurrency: usize,
-    /// How often other movers are asked how far they are; our own tells four times as often.
+    /// How often the progress of other movers is polled. The built-in mover reports four times as often.
     pub progress_interval: Duration,
-    /// What is worth keeping between two transfers.
+    /// The directory of caches that are kept between transfers.
     pub cache: Option<PathBuf>,
-    /// How many bytes that may take between transfers, for all repositories together.
+    /// Size limit of the caches of all repositories, in bytes.
     pub cache_limit: u64,
-    /// What starts a mover.
+    /// The command that starts a mover.
     pub launch: MoverCommand,
     /// The program restic, if it is not the one in `PATH`.
     pub restic: Option<PathBuf>,

@@ -207,6 +207,19 @@ pub struct NativeSnapshotInfo {
     pub phase: String,
 }
 
+impl From<&VolumeSnapshot> for NativeSnapshotInfo {
+    fn from(snapshot: &VolumeSnapshot) -> Self {
+        let VolumeSnapshot { spec, status } = snapshot;
+        Self {
+            snapshot_handle: status.provider_snapshot_id.clone(),
+            volume_type: spec.volume_type.clone(),
+            volume_az: spec.volume_az.clone(),
+            iops: spec.volume_iops.map(|iops| iops.to_string()).unwrap_or_default(),
+            phase: status.phase.clone(),
+        }
+    }
+}
+
 /// A file-system backup of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::summary::ProgressSummary;
-use plimsoll_api::velero::v1::{
-    PodVolumeBackup, PodVolumeBackupStatus, PodVolumeRestore, PodVolumeRestoreStatus, TransferPhase, TransferProgress,
-};
-use plimsoll_api::velero::v2alpha1::{DataDownload, DataDownloadStatus, DataUpload, DataUploadStatus};
+use plimsoll_api::velero::VolumeTransfer;
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
+use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_progress::percent_string;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -105,7 +103,7 @@ pub struct Transfer {
 }
 
 /// A kind of object that stands for one transfer. The four kinds differ in these fields only.
-pub trait TransferObject: ResourceExt {
+pub trait TransferObject: VolumeTransfer + ResourceExt {
     const KIND: &'static str;
     const DIRECTION: Direction;
 
@@ -113,9 +111,10 @@ pub trait TransferObject: ResourceExt {
     fn endpoints(&self) -> Endpoints;
     /// The program that transfers the data.
     fn uploader(&self) -> String;
-    fn phase(&self) -> TransferPhase;
-    /// The part of the status that all kinds have.
-    fn progress(&self) -> StatusFields;
+    /// The bytes that the repository did not have yet.
+    fn incremental_bytes(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// Where the data of a transfer is and goes.
@@ -125,31 +124,6 @@ pub struct Endpoints {
     volume: Option<String>,
     node: Option<String>,
     snapshot: Option<String>,
-}
-
-/// The part of the status that all kinds have.
-pub struct StatusFields {
-    transferred: Option<TransferProgress>,
-    live: Option<ProgressSummary>,
-    incremental_bytes: Option<i64>,
-    message: Option<String>,
-    started: Option<Time>,
-    completed: Option<Time>,
-}
-
-/// Reads them from a status. The types of the statuses differ, the names of these fields do not.
-macro_rules! status_fields {
-    ($status:expr, $incremental_bytes:expr) => {{
-        let status = $status.clone().unwrap_or_default();
-        StatusFields {
-            incremental_bytes: $incremental_bytes(&status),
-            transferred: status.progress,
-            live: status.plimsoll,
-            message: status.message,
-            started: status.start_timestamp,
-            completed: status.completion_timestamp,
-        }
-    }};
 }
 
 impl TransferObject for PodVolumeBackup {
@@ -171,12 +145,8 @@ impl TransferObject for PodVolumeBackup {
         self.spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
-    fn phase(&self) -> TransferPhase {
-        self.phase()
-    }
-
-    fn progress(&self) -> StatusFields {
-        status_fields!(self.status, |status: &PodVolumeBackupStatus| status.incremental_bytes)
+    fn incremental_bytes(&self) -> Option<i64> {
+        self.status.as_ref()?.incremental_bytes
     }
 }
 
@@ -197,14 +167,6 @@ impl TransferObject for PodVolumeRestore {
 
     fn uploader(&self) -> String {
         self.spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default()
-    }
-
-    fn phase(&self) -> TransferPhase {
-        self.phase()
-    }
-
-    fn progress(&self) -> StatusFields {
-        status_fields!(self.status, |_: &PodVolumeRestoreStatus| None)
     }
 }
 
@@ -228,12 +190,8 @@ impl TransferObject for DataUpload {
         annotated_mover(self)
     }
 
-    fn phase(&self) -> TransferPhase {
-        self.phase()
-    }
-
-    fn progress(&self) -> StatusFields {
-        status_fields!(self.status, |status: &DataUploadStatus| status.incremental_bytes)
+    fn incremental_bytes(&self) -> Option<i64> {
+        self.status.as_ref()?.incremental_bytes
     }
 }
 
@@ -255,14 +213,6 @@ impl TransferObject for DataDownload {
     fn uploader(&self) -> String {
         annotated_mover(self)
     }
-
-    fn phase(&self) -> TransferPhase {
-        self.phase()
-    }
-
-    fn progress(&self) -> StatusFields {
-        status_fields!(self.status, |_: &DataDownloadStatus| None)
-    }
 }
 
 /// The mover of an object without an uploader type; Velero has only kopia.
@@ -282,9 +232,8 @@ fn count(number: Option<i64>) -> Option<u64> {
 impl<K: TransferObject> From<&K> for Transfer {
     fn from(object: &K) -> Self {
         let some = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let (endpoints, status, phase) = (object.endpoints(), object.progress(), object.phase());
-        let live = status.live.unwrap_or_default();
-        let transferred = status.transferred.as_ref();
+        let (endpoints, phase, transferred) = (object.endpoints(), object.phase(), object.progress());
+        let live = object.summary().cloned().unwrap_or_default();
         Self {
             kind: K::KIND,
             direction: K::DIRECTION,
@@ -300,19 +249,19 @@ impl<K: TransferObject> From<&K> for Transfer {
             is_estimate: is_estimate(&live),
             total_bytes: transferred.and_then(|progress| count(progress.total_bytes)),
             bytes_done: transferred.and_then(|progress| count(progress.bytes_done)),
-            incremental_bytes: count(status.incremental_bytes),
+            incremental_bytes: count(object.incremental_bytes()),
             total_files: count(live.total_files),
             files_done: count(live.files_done),
             doing: live.doing.filter(|_| !phase.is_ended()),
             rate: count(live.rate),
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
             stalled: live.stalled.and_then(|stall| stall.message),
-            message: some(status.message),
+            message: some(object.message().map(str::to_owned)),
             snapshot: some(endpoints.snapshot),
             plugin_specific: BTreeMap::new(),
             created: object.creation_timestamp().map(|time| time.0),
-            started: status.started.map(|time| time.0),
-            completed: status.completed.map(|time| time.0),
+            started: object.start_timestamp().map(|time| time.0),
+            completed: object.completion_timestamp().map(|time| time.0),
         }
     }
 }

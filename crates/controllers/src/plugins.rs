@@ -76,7 +76,7 @@ pub async fn add_restore_actions(
     plugins
 }
 
-/// The actions of deletions, and what is wrong with those that cannot be asked. `moved` is there if the backup may have CSI
+/// The actions of deletions, and the errors of those that cannot be called. `moved` is there if the backup may have CSI
 /// snapshots or data that was moved.
 pub async fn delete_actions(
     context: &Arc<Context>,

@@ -10,7 +10,7 @@ use plimsoll_api::labels::SCHEDULE_NAME;
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, OperationStatus};
 use tracing::debug;
 
-use crate::operation_record::operation_name;
+use crate::subject::operation_name;
 
 /// The number of successful runs that are averaged.
 const MAX_RUNS: usize = 3;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     impl Past {
-        /// An API that tells of them, and the paths that were asked for.
+        /// An API server that has them, and the names that were read.
         fn api(self) -> (Client, Arc<Mutex<Vec<String>>>) {
             let made = |(age, (name, _)): (usize, &(&str, Value))| {
                 json!({ "metadata": { "name": name, "uid": format!("uid-{name}"),
@@ -172,8 +172,8 @@ mod tests {
 
     /// An API that answers so, or that there is no such thing.
     fn answering(answer: impl Fn(&str) -> Option<Value> + Send + Sync + 'static) -> (Client, Arc<Mutex<Vec<String>>>) {
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (noted, answer) = (Arc::clone(&asked), Arc::new(answer));
+        let requested: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (noted, answer) = (Arc::clone(&requested), Arc::new(answer));
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let path = request.uri().path().to_owned();
             let found = answer(&path);
@@ -185,7 +185,7 @@ mod tests {
             let response = http::Response::builder().status(code).body(body);
             async move { response }
         });
-        (Client::new(service, "velero"), asked)
+        (Client::new(service, "velero"), requested)
     }
 
     fn backup(name: &str, schedule: Option<&str>) -> Backup {
@@ -205,36 +205,36 @@ mod tests {
             ("c", ended("Succeeded", 10)),
             ("now", ended("Succeeded", 700)),
         ]);
-        let (client, asked) = past.api();
+        let (client, requested) = past.api();
         let expected = expected_durations(&client, "velero", &backup("now", Some("daily")), "backup").await;
         assert_eq!(expected, durations([("", 20_000), ("reading", 20_000)]));
-        let asked = asked.lock().unwrap().join(" ");
-        assert_eq!(asked, "backups backup-c backup-broken backup-forgotten backup-b backup-a");
+        let requested = requested.lock().unwrap().join(" ");
+        assert_eq!(requested, "backups backup-c backup-broken backup-forgotten backup-b backup-a");
     }
 
     #[tokio::test]
     async fn a_long_row_of_failures_is_not_followed_to_its_end() {
         let names = ["good", "f1", "f2", "f3", "f4", "f5", "f6"];
         let past = names.map(|name| (name, ended(if name == "good" { "Succeeded" } else { "Failed" }, 10)));
-        let (client, asked) = Past(past.into()).api();
+        let (client, requested) = Past(past.into()).api();
         assert_eq!(
             expected_durations(&client, "velero", &backup("now", Some("daily")), "backup").await,
             BTreeMap::new()
         );
-        assert_eq!(asked.lock().unwrap().len(), 1 + 2 * MAX_RUNS);
+        assert_eq!(requested.lock().unwrap().len(), 1 + 2 * MAX_RUNS);
     }
 
     #[tokio::test]
     async fn without_a_schedule_no_request_is_made_and_an_api_that_refuses_costs_only_the_estimate() {
-        let (client, asked) = Past(vec![("a", ended("Succeeded", 30))]).api();
+        let (client, requested) = Past(vec![("a", ended("Succeeded", 30))]).api();
         assert_eq!(expected_durations(&client, "velero", &backup("now", None), "backup").await, BTreeMap::new());
-        assert!(asked.lock().unwrap().is_empty());
-        let (refusing, asked) = answering(|_| None);
+        assert!(requested.lock().unwrap().is_empty());
+        let (refusing, requested) = answering(|_| None);
         assert_eq!(
             expected_durations(&refusing, "velero", &backup("now", Some("daily")), "backup").await,
             BTreeMap::new()
         );
-        assert_eq!(asked.lock().unwrap().len(), 1);
+        assert_eq!(requested.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// Who stands for election, where.
+/// A candidate, and the Lease it wants.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Namespace of the Lease.
@@ -76,9 +76,9 @@ impl Fence {
 pub struct Leadership {
     /// Larger than that of every leader before.
     pub epoch: u64,
-    /// Asked before every effect.
+    /// Checked before every effect.
     pub fence: Arc<Fence>,
-    /// Who leads: this process.
+    /// The identity of this process.
     pub identity: String,
     lost: CancellationToken,
     resign: CancellationToken,
@@ -91,14 +91,14 @@ impl Leadership {
         self.lost.clone().cancelled_owned()
     }
 
-    /// Gives the Lease back, so that the next leader need not wait for the term to end.
+    /// Releases the Lease, so that the next leader need not wait for the end of the term.
     pub async fn resign(self) {
         self.resign.cancel();
         let _ = self.renewing.await;
     }
 }
 
-/// Waits until this process leads. `least_epoch` is asked for when there is no Lease to count from.
+/// Waits until this process leads. `least_epoch` is called when there is no Lease to count from.
 pub async fn campaign<F>(client: Client, candidate: Candidate, least_epoch: F) -> Result<Leadership, Error>
 where
     F: AsyncFn() -> Result<u64, Error>,
@@ -106,9 +106,9 @@ where
     let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
     let mut seen: Option<(String, Instant)> = None;
     loop {
-        let asked = Instant::now();
+        let requested = Instant::now();
         match attempt(&api, &candidate, &mut seen, &least_epoch).await {
-            Ok(Some(lease)) => return Ok(start_leading(api, candidate, &lease, asked)),
+            Ok(Some(lease)) => return Ok(start_leading(api, candidate, &lease, requested)),
             Ok(None) => {}
             Err(error) if error.is_retryable() => warn!("leader election: {error}"),
             Err(error) => return Err(error),
@@ -190,10 +190,10 @@ fn claim_lease(mut lease: Lease, candidate: &Candidate) -> Lease {
     Lease { spec: Some(spec), ..lease }
 }
 
-fn start_leading(api: Api<Lease>, candidate: Candidate, lease: &Lease, asked: Instant) -> Leadership {
+fn start_leading(api: Api<Lease>, candidate: Candidate, lease: &Lease, requested: Instant) -> Leadership {
     let transitions = lease.spec.as_ref().and_then(|s| s.lease_transitions).unwrap_or(1);
     let epoch = u64::try_from(transitions).unwrap_or(1);
-    let fence = Arc::new(Fence::new(candidate.term, asked));
+    let fence = Arc::new(Fence::new(candidate.term, requested));
     let (lost, resign) = (CancellationToken::new(), CancellationToken::new());
     info!(epoch, identity = candidate.identity, "leading");
     kill::point("leader.elected");
@@ -219,10 +219,10 @@ async fn renew_until_lost(
                 return;
             }
         }
-        let asked = Instant::now();
+        let requested = Instant::now();
         let answer = tokio::time::timeout(candidate.term / 3, renew(&api, &candidate)).await;
         match answer {
-            Ok(Ok(true)) => fence.renew(asked),
+            Ok(Ok(true)) => fence.renew(requested),
             Ok(Ok(false)) => break,
             Ok(Err(error)) => warn!("renewing the Lease: {error}"),
             Err(_) => warn!("renewing the Lease: no answer within {:?}", candidate.term / 3),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_says_of_itself_what_its_predecessor_said_otherwise_and_leaves_the_rest() {
+    fn a_successor_replaces_its_own_annotations_and_keeps_the_others() {
         let noted = |value: &str| Candidate { annotations: [("all".into(), value.into())].into(), ..candidate() };
         let mut first = new_lease(&noted("true"), 0);
         first.metadata.annotations.as_mut().unwrap().insert("theirs".into(), "x".into());
@@ -290,13 +290,13 @@ mod tests {
         tokio::time::advance(Duration::from_secs(14)).await;
         assert!(!is_vacant(&lease, &mut seen));
         lease.metadata.resource_version = Some("2".into());
-        assert!(!is_vacant(&lease, &mut seen), "a renewal starts the term anew");
+        assert!(!is_vacant(&lease, &mut seen), "a renewal restarts the term");
         tokio::time::advance(Duration::from_secs(15)).await;
         assert!(is_vacant(&lease, &mut seen));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_was_handed_back_is_vacant_at_once() {
+    async fn a_released_lease_is_vacant_at_once() {
         let mut lease = new_lease(&candidate(), 0);
         lease.spec.as_mut().unwrap().holder_identity = None;
         assert!(is_vacant(&lease, &mut None));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
+use plimsoll_store::RetryPolicy;
 use serde_json::json;
 use tracing::warn;
 
@@ -20,10 +21,10 @@ pub async fn remove_label(client: &Client, namespace: &str, pod: &str) -> kube::
 
 /// Sets the label on the leader's pod and removes it from all others. Retries until it succeeds: nothing waits for it.
 pub async fn set_label(client: Client, namespace: String, pod: String) {
-    while let Err(error) = try_set_label(&client, &namespace, &pod).await {
-        warn!("failed to set label {LEADER_LABEL} on pod {pod}: {error}");
-        tokio::time::sleep(Duration::from_secs(5)).await;
-    }
+    let warn = |error: &kube::Error| warn!("failed to set label {LEADER_LABEL} on pod {pod}: {error}");
+    let policy = RetryPolicy::with_timeout(Duration::MAX);
+    // Without a time limit it does not return an error.
+    let _ = policy.run(|_| true, warn, || try_set_label(&client, &namespace, &pod)).await;
 }
 
 async fn try_set_label(client: &Client, namespace: &str, pod: &str) -> kube::Result<()> {

@@ -26,6 +26,7 @@ mod progress_floor;
 pub mod projection;
 mod queue;
 mod status_writer;
+mod subject;
 mod watch_backoff;
 mod write_budget;
 
@@ -35,8 +36,9 @@ pub use journal::ConfigMapJournal;
 pub use leader_client::LeaderClient;
 pub use lifecycle::{Completion, Job, Lifecycle, OperationRuntime, Requirements, SubjectState};
 pub use live_progress::{Flush, LiveProgress};
-pub use operation_record::{Holder, OperationRecord, Subject, operation_name};
+pub use operation_record::{Holder, OperationRecord};
 pub use progress_floor::ItemCounters;
 pub use status_writer::{Projection, WRITE_INTERVAL, is_same_except_times, summary_patch};
+pub use subject::{Subject, operation_name};
 pub use watch_backoff::WatchBackoff;
 pub use write_budget::WriteBudget;

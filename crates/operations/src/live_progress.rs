@@ -45,30 +45,3 @@ impl LiveProgress {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    struct Counting(AtomicUsize);
-
-    impl Flush for Counting {
-        fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            Box::pin(async { Ok(()) })
-        }
-    }
-
-    #[tokio::test]
-    async fn only_the_state_of_the_named_subject_is_written() {
-        let (live, counting) = (LiveProgress::default(), Arc::new(Counting(AtomicUsize::new(0))));
-        live.register("backup", "a", counting.clone());
-        live.flush("backup", "b").await.unwrap();
-        live.flush("backup", "a").await.unwrap();
-        live.unregister("backup", "a");
-        live.flush("backup", "a").await.unwrap();
-        assert_eq!(counting.0.load(Ordering::Relaxed), 1);
-    }
-}

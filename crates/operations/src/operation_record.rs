@@ -1,99 +1,31 @@
 //! The Operation: the leader's record of one operation, and the proof that no other process has taken it over.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::{
     Operation, OperationSpec, OperationState, OperationStatus, ReasonCount, SubjectReference,
 };
-use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::log::Tail;
 use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, kill};
 use plimsoll_progress::{Clock, Limits, Snapshot, truncate};
+use plimsoll_store::RetryPolicy;
 use serde_json::json;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use crate::leader_election::Fence;
 use crate::projection;
+use crate::subject::Subject;
 
 /// Says that there is a journal, so that its absence is a loss and not a beginning.
 const HAS_JOURNAL: &str = "plimsoll.dev/journal";
 /// The last writer of the record, for "taken over from".
 const HELD_BY: &str = "plimsoll.dev/held-by";
-
-/// The object an operation is about.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// Its `apiVersion`.
-    pub api_version: String,
-    /// Its `kind`.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// What is done with it.
-    pub verb: &'static str,
-}
-
-impl Subject {
-    /// The name of its Operation: `backup-x`. Names too long for another object's name are cut and made unique.
-    pub fn operation_name(&self) -> String {
-        operation_name(self.verb, &self.name)
-    }
-
-    /// The path of its custom resource.
-    pub fn path(&self) -> String {
-        let plural = self.kind.to_lowercase() + "s";
-        format!("{}/{}", collection_path(&self.api_version, &plural, Some(&self.namespace)), self.name)
-    }
-
-    /// The subject as Events name it.
-    pub fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(self.api_version.clone()),
-            kind: Some(self.kind.clone()),
-            namespace: Some(self.namespace.clone()),
-            name: Some(self.name.clone()),
-            uid: Some(self.uid.clone()),
-            ..ObjectReference::default()
-        }
-    }
-
-    /// The subject as the owner of what belongs to it.
-    pub fn owner(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: self.api_version.clone(),
-            kind: self.kind.clone(),
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }
-    }
-}
-
-/// The name of the Operation that does `verb` with `subject`.
-pub fn operation_name(verb: &str, subject: &str) -> String {
-    const MAX_LENGTH: usize = 240;
-    let name = format!("{verb}-{subject}");
-    if name.len() <= MAX_LENGTH {
-        return name;
-    }
-    let hash = plimsoll_api::labels::valid_name(&name);
-    let hash = &hash[hash.len() - 6..];
-    format!("{}-{hash}", name[..MAX_LENGTH - 7].trim_end_matches(['-', '.']))
-}
 
 /// The record of one operation, held by the leader.
 pub struct OperationRecord {
@@ -353,7 +285,7 @@ impl OperationRecord {
         Ok(found)
     }
 
-    /// Makes the record anew after it was deleted: the work continues.
+    /// Creates the record again after it was deleted: the work continues.
     pub async fn recreate(&self, subject: &Subject) -> Result<(), Error> {
         let mut known = self.known.lock().await;
         let found = find_or_create(&self.api, subject, &self.name).await?;
@@ -376,32 +308,10 @@ impl LeadershipGuard for OperationRecord {
     fn check_commit(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             kill::point("fence.commit.before");
-            let began = Instant::now();
-            let answer = loop {
-                match self.update(|_| {}).await {
-                    // An API server that does not answer is waited for: all the work is done but for this.
-                    Err(error) if error.is_retryable() && began.elapsed() < Duration::from_mins(10) => {
-                        tokio::time::sleep(Duration::from_secs(1)).await;
-                    }
-                    answer => break answer,
-                }
-            };
+            // Only this write is left: it waits for an API server that does not answer.
+            let answer = RetryPolicy::default().run(Error::is_retryable, |_| (), || self.update(|_| {})).await;
             kill::point("fence.commit.after");
             answer
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_subject_gets_a_short_unique_operation_name() {
-        assert_eq!(operation_name("backup", "x"), "backup-x");
-        let (one, other) = ("a".repeat(250), "a".repeat(249) + "b");
-        let names = [operation_name("backup", &one), operation_name("backup", &other)];
-        assert!(names.iter().all(|name| name.len() <= 240));
-        assert_ne!(names[0], names[1]);
     }
 }

@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::event_recorder::{EventRecorder, EventType};
-use crate::operation_record::{OperationRecord, Subject};
+use crate::operation_record::OperationRecord;
 use crate::progress_floor::ItemCounters;
 use crate::projection;
+use crate::subject::Subject;
 use crate::write_budget::WriteBudget;
 
 const SUBJECT_INTERVAL: Duration = Duration::from_secs(1);

@@ -89,15 +89,15 @@ pub async fn open_location(
     Ok(open_store(&object_store_location(client, namespace, location, tuning).await?, plugins)?)
 }
 
-/// Opens a location: by way of a plugin if it asks for that, or if its provider is not built in and a plugin's.
+/// Opens a location: with a plugin if its config says so, or if its provider is not built in and a plugin has it.
 fn open_store(place: &Location, plugins: Option<&PluginRegistry>) -> Result<Store, StoreError> {
     let mut own = place.clone();
-    let asks = place.flag(USE_PLUGIN_CONFIG_KEY)?;
+    let use_plugin = place.flag(USE_PLUGIN_CONFIG_KEY)?;
     own.config.remove(USE_PLUGIN_CONFIG_KEY);
     let none = PluginRegistry::default();
     let registry = plugins.unwrap_or(&none);
     let foreign = !BUILT_IN.contains(&place.kind()) && registry.find(PluginKind::ObjectStore, &place.provider).is_ok();
-    if asks == Some(true) || foreign {
+    if use_plugin == Some(true) || foreign {
         return plimsoll_plugin::open_store(registry, &own, Arc::new(TracingLogSink));
     }
     Store::open(&own)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_that_asks_for_a_plugin_does_not_get_anything_else() {
+    fn a_location_that_requires_a_plugin_does_not_get_anything_else() {
         let mut place = Location { provider: "aws".into(), bucket: "b".into(), ..Location::default() };
         place.config.insert("region".into(), "here".into());
         assert!(open_store(&place, None).is_ok());

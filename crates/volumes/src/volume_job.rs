@@ -15,3 +15,8 @@ pub struct VolumeJob {
     /// The stage in which its volumes are shown.
     pub task: Task,
 }
+
+/// The part of a parent's name that the name of an object of its own can begin with: names have at most 253 characters.
+pub(crate) fn name_prefix(parent: &str) -> &str {
+    parent.get(..parent.floor_char_boundary(240)).unwrap_or(parent)
+}

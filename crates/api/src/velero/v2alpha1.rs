@@ -163,17 +163,3 @@ open_enum! {
         Windows = "windows",
     }
 }
-
-impl DataUpload {
-    /// The phase; `New` if the object has no status yet.
-    pub fn phase(&self) -> TransferPhase {
-        self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
-    }
-}
-
-impl DataDownload {
-    /// The phase; `New` if the object has no status yet.
-    pub fn phase(&self) -> TransferPhase {
-        self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
-    }
-}

@@ -44,7 +44,7 @@ async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) 
     let every = location.spec.validation_frequency.as_ref().and_then(GoDuration::as_std).unwrap_or(CHECK_INTERVAL);
     let status = location.status.clone().unwrap_or_default();
     let due = status.last_validation_time.as_ref().is_none_or(|last| is_due(last.0, every));
-    // Its own status write wakes this up again: a check that has just been made is not made anew.
+    // The status write of a check triggers this again: a recent check is not repeated.
     if due || status.phase.is_none() {
         let verdict = check(&location, &context).await?;
         write_verdict(&location, &context, verdict).await?;

@@ -174,7 +174,7 @@ impl Service {
     }
 }
 
-/// Only one poller ever has the stream; a body asks for more than that.
+/// Only one task polls the stream, but a body must be `Sync`.
 fn sync(
     reader: plimsoll_store::Reader,
 ) -> impl futures::Stream<Item = Result<Bytes, StoreError>> + Send + Sync + 'static {

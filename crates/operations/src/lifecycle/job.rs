@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Lifecycle, OperationRuntime};
 use crate::journal::ConfigMapJournal;
-use crate::operation_record::{OperationRecord, Subject};
+use crate::operation_record::OperationRecord;
+use crate::subject::Subject;
 
 /// One operation of this process.
 pub struct Job<K: Lifecycle> {

@@ -13,8 +13,9 @@ use super::Lifecycle;
 use super::decide::SubjectState;
 use super::reconcile::{LifecycleController, write_unless_changed};
 use crate::leader_client::LeaderClient;
-use crate::operation_record::{self, Subject};
+use crate::operation_record;
 use crate::queue::{self, Blocked, QueueEntry};
+use crate::subject::Subject;
 
 /// The subjects that have to end or start first, if any.
 pub(super) async fn find_blocking<K: Lifecycle>(

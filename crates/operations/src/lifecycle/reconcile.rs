@@ -20,8 +20,9 @@ use super::run::{clean_up, remove_finalizer, start};
 use super::{Lifecycle, OperationRuntime, queueing};
 use crate::event_recorder::EventType;
 use crate::leader_client::LeaderClient;
-use crate::operation_record::{self, Subject, operation_name};
+use crate::operation_record;
 use crate::projection;
+use crate::subject::{Subject, operation_name};
 use crate::watch_backoff::WatchBackoff;
 
 /// What a reconciliation needs.
@@ -176,7 +177,7 @@ fn identify<K: Lifecycle>(object: &DynamicObject, leader: &LeaderClient) -> Subj
     }
 }
 
-/// A last status with the conditions that `kubectl wait` asks for.
+/// A last status with the conditions that `kubectl wait` reads.
 fn final_status_before_start(mut status: Value, reason: &str, message: &str) -> Value {
     status["conditions"] = json!(projection::conditions_before_start(reason, message, Timestamp::now()));
     status

@@ -19,9 +19,10 @@ use super::{Completion, Job, Lifecycle};
 use crate::event_recorder::EventType;
 use crate::journal::{self, JournalLocation};
 use crate::leader_client::LeaderClient;
-use crate::operation_record::{self, OperationRecord, Subject};
+use crate::operation_record::{self, OperationRecord};
 use crate::progress_floor::progress_floor;
 use crate::status_writer::{StatusWriter, StatusWriterSettings, summary_patch};
+use crate::subject::Subject;
 use crate::{history, projection};
 
 /// Starts an operation, unless it runs or the limit of its kind is reached.

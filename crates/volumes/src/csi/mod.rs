@@ -4,10 +4,10 @@
 //! ```text
 //!  claim ── class of its driver? ──▶ VolumeSnapshot ── handle ──▶ archive: claim, snapshot, content, class
 //!                                      │   └─ ready? ──▶ WaitingForPluginOperations ──▶ kept, and the objects go
-//!                                      └─ snapshotMoveData ──▶ DataUpload ──▶ see `exposing`
+//!                                      └─ snapshotMoveData ──▶ DataUpload ──▶ see `exposer`
 //! ```
 //!
-//! As Velero does it, in its names: either reads the other's backups.
+//! Objects and names are Velero's: each can read the other's backups.
 
 mod backup;
 mod class;

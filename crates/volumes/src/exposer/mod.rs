@@ -54,21 +54,21 @@ pub struct Exposer {
 enum ExposeStep {
     /// A pod holds it on this node.
     Held(String),
-    /// It is waited for something.
+    /// It waits for something.
     Waiting(String),
-    /// It will not be.
+    /// It cannot be exposed.
     Refused(String),
 }
 
-/// A transfer whose volume has to be made.
+/// A transfer whose volume has to be exposed.
 trait ExposedTransfer: Transfer {
     /// The data mover.
     fn mover(&self) -> Option<&str>;
-    /// When it was taken up.
+    /// When it was accepted.
     fn accepted(&self) -> Option<&Time>;
     /// Timeout of creating the volume, if it is set.
     fn limit(&self) -> Option<&GoDuration>;
-    /// Does the next thing on the way to a volume.
+    /// Does the next step to expose the volume.
     fn expose(&self, exposer: &Exposer) -> impl Future<Output = Result<ExposeStep, Error>> + Send;
     /// Does the next clean-up step. Returns whether everything is cleaned up.
     fn clean_up(&self, exposer: &Exposer) -> impl Future<Output = Result<bool, Error>> + Send;
@@ -83,7 +83,7 @@ pub async fn run_exposer(exposer: Arc<Exposer>) {
 }
 
 async fn reconcile<T: ExposedTransfer>(object: Arc<T>, exposer: Arc<Exposer>) -> Result<Action, Error> {
-    // Another mover's is another one's.
+    // The transfers of other data movers are not ours.
     if !matches!(object.mover(), None | Some("" | "velero")) {
         return Ok(Action::await_change());
     }

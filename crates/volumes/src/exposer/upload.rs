@@ -60,7 +60,7 @@ impl ExposedTransfer for DataUpload {
         pod(exposer, self).await
     }
 
-    /// The snapshot goes too, and with it what the driver has: its data is in the repository, or it was in vain.
+    /// Deletes the snapshot too, also in the storage: its data is in the repository, or the transfer has failed.
     async fn clean_up(&self, exposer: &Exposer) -> Result<bool, Error> {
         let (name, uid) = (self.name_any(), self.uid().unwrap_or_default());
         if let Some(source) = Source::read(exposer, self).await? {

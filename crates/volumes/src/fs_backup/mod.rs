@@ -5,11 +5,12 @@
 //!  backup's list ── action: restore-wait ──▶ PodVolumeRestore ──▶ follow ──▶ … of the restore's tree
 //! ```
 //!
-//! The leader makes the transfers and waits for them; agents carry them out. A transfer is named after what it is of, so that a
-//! leader that takes over finds those that its predecessor made.
+//! The leader creates the transfers and waits for them; agents run them. The name of a transfer depends only on its work, so that
+//! a new leader finds those of its predecessor.
 
 mod agent_heartbeat;
 mod backup;
+mod backup_content;
 mod cancel;
 mod follower;
 mod obstacle;
@@ -17,15 +18,18 @@ mod plan;
 mod policy;
 mod restore;
 mod restore_wait_action;
+mod restore_wait_config;
 mod restore_wait_container;
 mod restored_pod;
 mod services;
 mod timeout;
 mod transfer_monitor;
+mod transfer_writes;
 mod volume_info;
 mod volume_reader;
 
 pub use backup::{FsBackup, FsBackupParameters};
+pub use backup_content::is_of_claim;
 pub use cancel::cancel_transfers;
 pub use follower::{Follower, TransferLost, TransferResult};
 pub use obstacle::last_warning;
@@ -35,7 +39,7 @@ use plimsoll_engine::Error;
 use plimsoll_engine::RetryPolicy;
 use plimsoll_progress::Task;
 pub use policy::{FsBackupPolicy, all_by_default, claims_of};
-pub use restore::{FsRestore, FsRestoreParameters, is_of_claim};
+pub use restore::{FsRestore, FsRestoreParameters};
 pub use restore_wait_action::RestoreHelper;
 pub use services::TransferServices;
 pub use timeout::transfer_timeout;
@@ -45,7 +49,9 @@ pub use volume_info::{ClaimInfo, skipped};
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-/// The address of a repository that has one. What was made just now has it only in its custom resource.
+use crate::volume_job::name_prefix;
+
+/// The address of a repository that has one. That of a new repository is only in its custom resource.
 async fn identifier(services: &TransferServices, repository: BackupRepository, task: &Task) -> Result<String, Error> {
     let known = repository.spec.restic_identifier.clone().filter(|known| !known.is_empty());
     if known.is_some() || repository.spec.repository_type == Some(UploaderType::Kopia) {
@@ -63,20 +69,5 @@ async fn identifier(services: &TransferServices, repository: BackupRepository, t
 /// The name of a transfer: the same for the same work, whichever leader creates it.
 pub fn transfer_name(parent: &str, uid: &str, pod: &str, volume: &str) -> String {
     let digest = Sha256::digest(format!("{uid}\0{pod}\0{volume}"));
-    // Names may have 253 characters; a parent's may have as many.
-    format!("{}-{}", parent.get(..parent.floor_char_boundary(240)).unwrap_or(parent), hex::encode(&digest[..5]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_work_has_the_same_name_and_other_work_another_one() {
-        let name = |pod: &str, volume: &str| transfer_name("nightly", "uid", pod, volume);
-        assert_eq!(name("a", "data"), name("a", "data"));
-        assert_ne!(name("a", "data"), name("b", "data"));
-        assert_ne!(name("a", "bdata"), name("ab", "data"));
-        assert!(transfer_name(&"x".repeat(253), "uid", "a", "b").len() <= 253);
-    }
+    format!("{}-{}", name_prefix(parent), hex::encode(&digest[..5]))
 }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::labels;
+use plimsoll_api::velero::VolumeTransfer;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 use plimsoll_engine::Error;
 
@@ -14,7 +15,7 @@ use crate::transfer::{RESTORE_WAIT, Transfer};
 /// Something that a transfer waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// A stable word.
+    /// A stable reason.
     pub reason: &'static str,
     /// For people.
     pub message: String,
@@ -22,7 +23,7 @@ pub struct Obstacle {
     pub lasts: ObstacleDuration,
 }
 
-/// What stands in the transfer's status.
+/// As in the status of the transfer.
 impl std::fmt::Display for Obstacle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.reason, self.message)
@@ -40,7 +41,7 @@ pub enum ObstacleDuration {
     Over,
 }
 
-/// A transfer that may be kept from going on.
+/// A transfer that an obstacle may block.
 pub trait BlockableTransfer: Transfer {
     /// The current obstacle, if there is one.
     fn obstacle(
@@ -52,17 +53,17 @@ pub trait BlockableTransfer: Transfer {
 
 impl BlockableTransfer for PodVolumeBackup {
     async fn obstacle(&self, _: &Client, agents: &mut AgentHeartbeats) -> Result<Option<Obstacle>, Error> {
-        let doing = self.summary().and_then(|summary| summary.doing);
-        of_agent(Transfer::node(self).unwrap_or_default(), &Transfer::phase(self), doing.as_deref(), agents).await
+        let doing = self.summary().and_then(|summary| summary.doing.clone());
+        of_agent(Transfer::node(self).unwrap_or_default(), &self.phase(), doing.as_deref(), agents).await
     }
 }
 
 impl BlockableTransfer for PodVolumeRestore {
     async fn obstacle(&self, client: &Client, agents: &mut AgentHeartbeats) -> Result<Option<Obstacle>, Error> {
         if let Some(node) = Transfer::node(self) {
-            let doing = self.summary().and_then(|summary| summary.doing);
-            let obstacle = of_agent(node, &Transfer::phase(self), doing.as_deref(), agents).await?;
-            // Its data is there, and it has not ended: then its pod cannot see that.
+            let doing = self.summary().and_then(|summary| summary.doing.clone());
+            let obstacle = of_agent(node, &self.phase(), doing.as_deref(), agents).await?;
+            // Its data was moved and it has not ended: its pod cannot see the marker.
             if obstacle.is_some() || !self.annotations().contains_key(labels::DATA_MOVEMENT_RESULT) {
                 return Ok(obstacle);
             }
@@ -90,7 +91,7 @@ impl BlockableTransfer for PodVolumeRestore {
     }
 }
 
-/// What a node's agent, or its silence, keeps a transfer from. What the agent says itself goes before.
+/// The obstacle of a transfer whose agent is busy or does not respond. The agent's own report has priority.
 async fn of_agent(
     node: &str,
     phase: &TransferPhase,
@@ -117,7 +118,7 @@ async fn of_agent(
 /// Why a pod does not wait for its data yet.
 fn of_pod(path: &str, pod: &Pod, warning: Option<&str>) -> Obstacle {
     let status = pod.status.clone().unwrap_or_default();
-    let told = |text: String| match warning {
+    let with_warning = |text: String| match warning {
         Some(warning) => format!("{text} ({warning})"),
         None => text,
     };
@@ -125,21 +126,21 @@ fn of_pod(path: &str, pod: &Pod, warning: Option<&str>) -> Obstacle {
         let conditions = status.conditions.unwrap_or_default();
         let why = conditions.into_iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
         let why = why.and_then(|one| one.message).map(|why| format!(": {why}")).unwrap_or_default();
-        let message = told(format!("pod {path} is not on a node yet{why}"));
+        let message = with_warning(format!("pod {path} is not on a node yet{why}"));
         return Obstacle { reason: "PodNotScheduled", message, lasts: ObstacleDuration::AWhile };
     }
     if matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
-        let message = told(format!("pod {path} has ended before its data was there"));
+        let message = with_warning(format!("pod {path} has ended before its data was there"));
         return Obstacle { reason: "PodEnded", message, lasts: ObstacleDuration::Over };
     }
     if let Some(stuck) = stuck(path, pod) {
-        return Obstacle { message: told(stuck.message), ..stuck };
+        return Obstacle { message: with_warning(stuck.message), ..stuck };
     }
-    let message = told(format!("for container {RESTORE_WAIT} of pod {path} to start"));
+    let message = with_warning(format!("for container {RESTORE_WAIT} of pod {path} to start"));
     Obstacle { reason: "PodStarting", message, lasts: ObstacleDuration::AWhile }
 }
 
-/// The obstacle of a pod whose first container cannot do its waiting.
+/// The obstacle of a pod whose wait container cannot run.
 fn stuck(path: &str, pod: &Pod) -> Option<Obstacle> {
     let why = cannot_wait(pod)?;
     let message = format!("container {RESTORE_WAIT} of pod {path} cannot start: {why}");

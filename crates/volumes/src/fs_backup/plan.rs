@@ -39,11 +39,11 @@ pub enum Method {
     FsBackup,
     /// Nothing, because a policy or a filter says so, or because no container mounts it.
     Skipped,
-    /// Nothing, although it is asked for.
+    /// Nothing, although it is requested.
     Refused,
 }
 
-/// The volumes that a backup with this plan asks for, and what would become of them.
+/// The volumes that a backup with this plan requests, and their methods.
 pub async fn plan(
     cluster: &Cluster,
     plan: &BackupPlan,

@@ -39,11 +39,11 @@ pub enum Choice {
     Exclude(&'static str),
     /// Nothing, because no container mounts it: the kubelet makes no directory for it.
     Unmounted,
-    /// Nothing, although it was asked for.
+    /// Nothing, although it was requested.
     Refuse {
         /// Why.
         why: String,
-        /// Whether it was asked for by name, and not with all others.
+        /// Whether it was requested by name, and not with all others.
         named: bool,
     },
 }
@@ -52,7 +52,7 @@ pub enum Choice {
 const UNSUPPORTED_VOLUME_TYPES: [&str; 5] = ["hostPath", "secret", "configMap", "projected", "downwardAPI"];
 
 impl FsBackupPolicy {
-    /// What a Backup, its policies and its filters say, and the server where they do not.
+    /// The policy of a Backup, by its spec, its policies and filters, and the default of the server.
     pub fn of(
         spec: &BackupSpec,
         policies: Option<ResourcePolicies>,
@@ -66,7 +66,7 @@ impl FsBackupPolicy {
         }
     }
 
-    /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
+    /// Whether any volume of a pod may be backed up. Cheap; `false` is certain.
     pub fn concern(&self, pod: &Value) -> bool {
         let policies = self.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies);
         let any = volumes(pod).any(|volume| never(volume).is_none());
@@ -86,24 +86,24 @@ impl FsBackupPolicy {
         }
         let policy = self.policy(volume, binding);
         let by_default = self.by_default && !listed(pod, labels::BACKUP_VOLUMES_EXCLUDES).contains(&name);
-        // Where all are asked for, a name in the annotation asks for nothing more.
+        // Where all are requested, a name in the annotation adds nothing.
         let by_name = named && !self.by_default;
         let by_policy = policy == Some(VolumeActionType::FsBackup);
-        let asked = by_policy || (policy.is_none() && (by_default || by_name));
+        let requested = by_policy || (policy.is_none() && (by_default || by_name));
         // Not those that pods make for themselves: a restore prepares no such claim.
         if self.without_claims && volume.get("persistentVolumeClaim").is_some() {
             let why = "persistentvolumeclaims are not included in the backup";
-            return if asked { Choice::Exclude(why) } else { Choice::Leave };
+            return if requested { Choice::Exclude(why) } else { Choice::Leave };
         }
         match policy {
             Some(VolumeActionType::Skip) => return Choice::Skip("skipped due to policy".into()),
-            // Snapshots of PersistentVolumes are taken elsewhere. A policy that means all volumes means no
-            // such volume as this, unless there is a claim that has none yet, or the pod asks for its files.
+            // Snapshots of PersistentVolumes are taken elsewhere. A policy that matches all volumes does not apply to a volume
+            // without one, unless it has an unbound claim, or the pod names it.
             Some(VolumeActionType::Snapshot) if binding.volume.is_none() && (named || binding.claim.is_some()) => {
                 let why = "a policy wants a snapshot of it, and it is no PersistentVolume".into();
                 return Choice::Refuse { why, named: true };
             }
-            _ if !asked => return Choice::Leave,
+            _ if !requested => return Choice::Leave,
             _ => {}
         }
         match unusable(binding) {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_backed_up_is_refused_only_where_it_was_asked_for_by_name() {
+    fn what_is_never_backed_up_is_refused_only_where_it_was_requested_by_name() {
         let named = pod(json!({labels::BACKUP_VOLUMES: "keys,host"}));
         let of = |policy: &FsBackupPolicy, pod: &Value, index: usize| {
             policy.choose(pod, &pod["spec"]["volumes"][index], VolumeBinding::default())

@@ -15,11 +15,11 @@ use plimsoll_progress::Task;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::restore::is_restorable;
+use super::backup_content::is_restorable;
 use super::restore_wait_container::WaitContainer;
 use crate::transfer::RESTORE_WAIT;
 
-/// By this name users know it, and configure it.
+/// The name of the action, by which users configure it.
 pub(super) const ACTION: &str = "velero.io/pod-volume-restore";
 /// Older name, from when there was only restic.
 const OLD_NAME: &str = "restic-wait";
@@ -33,10 +33,10 @@ pub struct RestoreHelper {
     pub command: Vec<String>,
 }
 
-/// Where pods go, and the backups of their volumes: a pod waits for those that can be restored.
+/// The restored pods, and the backups of their volumes. A pod waits for those that can be restored.
 pub(super) type Expected = Arc<Mutex<HashMap<(String, String), Vec<PodVolumeBackup>>>>;
 
-/// Puts the container that waits in front of the others.
+/// Inserts the wait container before the others.
 pub(super) struct RestoreWaitAction {
     pub pods: Pods,
     pub restore_uid: String,
@@ -52,7 +52,7 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// The volumes that a pod must wait for. It waits for nothing else any more.
+    /// The volumes that a pod must wait for. Removes the wait container of an earlier restore.
     fn wait(&self, pod: &mut Value) -> Vec<String> {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
@@ -82,19 +82,19 @@ pub(super) struct WaitContainerConfig {
 }
 
 impl WaitContainerConfig {
-    /// The container and, for the first caller, what of the ConfigMap cannot be used.
+    /// The container and, for the first caller, the warnings about the ConfigMap.
     async fn read(&self) -> Result<(&WaitContainer, Vec<String>), String> {
-        let mut vain = Vec::new();
-        let told = &mut vain;
-        let look = move || async move {
-            let ask = || configuration(&self.client, &self.namespace, ACTION);
-            let said = RetryPolicy::default().run(&self.task, ask).await.map_err(|error| error.to_string())?;
-            let (waiter, unheeded) = WaitContainer::read(&self.helper, &said.unwrap_or_default());
-            *told = unheeded;
+        let mut warnings = Vec::new();
+        let found = &mut warnings;
+        let initialize = move || async move {
+            let read = || configuration(&self.client, &self.namespace, ACTION);
+            let config = RetryPolicy::default().run(&self.task, read).await.map_err(|error| error.to_string())?;
+            let (waiter, invalid) = WaitContainer::read(&self.helper, &config.unwrap_or_default());
+            *found = invalid;
             Ok::<_, String>(waiter)
         };
-        let waiter = self.waiter.get_or_try_init(look).await?;
-        Ok((waiter, vain))
+        let waiter = self.waiter.get_or_try_init(initialize).await?;
+        Ok((waiter, warnings))
     }
 }
 
@@ -106,8 +106,7 @@ fn has(pod: &Value, backup: &PodVolumeBackup) -> bool {
     found.is_some_and(|volume| volume.get("projected").is_none() && volume.get("downwardAPI").is_none())
 }
 
-/// A pod that was backed up while it waited, or after it had waited, brings along a container that waits for a restore of
-/// long ago: it would wait forever.
+/// Removes the wait container of an earlier restore, which a backed-up pod may have: it would wait forever.
 fn strip(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let Some(containers) = spec.get_mut("initContainers").and_then(Value::as_array_mut) else { return };

@@ -1,4 +1,4 @@
-//! Pods that have all their data, and have yet to see it.
+//! Waits until restored pods have seen that their data is there.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ impl RestoredPod {
         Self { namespace: text("/metadata/namespace"), name: text("/metadata/name"), uid: text("/metadata/uid") }
     }
 
-    /// Waits until the pod goes on or is gone. What keeps it, if that lasts longer than `limit`: its data is there all the
-    /// same, and is never restored again, because the application may start at any moment.
+    /// Waits until the pod is released or gone. Returns the obstacle if that takes longer than `limit`. The data is not restored
+    /// again: the application may start at any moment.
     pub async fn wait_until_released(
         &self,
         client: &Client,
@@ -49,7 +49,7 @@ impl RestoredPod {
                 task.finish();
                 return Ok(None);
             };
-            // One that gives up is started again and waits again: why it gave up still counts.
+            // A container that fails is restarted and waits again. The reason of its failure still counts.
             why = cannot_wait(&pod).unwrap_or(why);
             if begun.elapsed() >= limit {
                 let stuck = format!("pod {path} has its data, but its container {RESTORE_WAIT} does not go on: {why}");
@@ -61,7 +61,7 @@ impl RestoredPod {
         }
     }
 
-    /// As it is now; nothing if it is gone, or another one has its name.
+    /// The current pod; `None` if it is gone, or another one has its name.
     async fn read(&self, client: &Client, task: &Task) -> Result<Option<Pod>, Error> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
         let path = || format!("read pod {}/{}", self.namespace, self.name);

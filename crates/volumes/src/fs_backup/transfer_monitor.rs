@@ -7,8 +7,8 @@ use plimsoll_engine::Error;
 use plimsoll_engine::item_operations::ItemOperationProgress;
 
 use super::agent_heartbeat::AgentHeartbeats;
-use super::follower::fail_transfer;
 use super::services::TransferServices;
+use super::transfer_writes::fail_transfer;
 use crate::transfer::{INCOMPLETE, Transfer};
 
 /// Reads transfers, and ends those whose agent is dead.
@@ -52,7 +52,7 @@ impl TransferMonitor {
 
 fn reading<T: Transfer>(object: &T) -> ItemOperationProgress {
     let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
-    let shown = object.shown().unwrap_or_default();
+    let shown = object.progress().cloned().unwrap_or_default();
     let (phase, message) = (object.phase(), object.message().unwrap_or_default());
     let error = match phase {
         TransferPhase::Failed if message.is_empty() => "failed without a message",
@@ -63,8 +63,8 @@ fn reading<T: Transfer>(object: &T) -> ItemOperationProgress {
     };
     let mut description = if message.is_empty() { phase.to_string() } else { message.to_owned() };
     if let Some(summary) = object.summary().filter(|_| !phase.is_ended()) {
-        let percent = summary.percent.map(|percent| format!("{percent} %"));
-        for part in [percent, summary.doing].into_iter().flatten() {
+        let percent = summary.percent.as_ref().map(|percent| format!("{percent} %"));
+        for part in [percent, summary.doing.clone()].into_iter().flatten() {
             description = format!("{description}, {part}");
         }
     }

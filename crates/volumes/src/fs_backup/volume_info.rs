@@ -38,6 +38,17 @@ impl ClaimInfo {
             persistent: Some(persistent(volume)),
         }
     }
+
+    /// The volume info without a method.
+    pub fn volume_info(&self) -> BackupVolumeInfo {
+        BackupVolumeInfo {
+            pvc_name: self.claim.clone(),
+            pvc_namespace: self.namespace.clone(),
+            pv_name: self.volume.clone(),
+            pv_info: self.persistent.clone(),
+            ..BackupVolumeInfo::default()
+        }
+    }
 }
 
 fn text(value: &Value, place: &str) -> String {
@@ -59,9 +70,6 @@ pub fn backed_up(backup: &PodVolumeBackup, claim_info: &ClaimInfo) -> BackupVolu
     let time = |time: Option<Time>| time.map(|time| format!("{:.0}", time.0));
     let completed = backup.phase() == TransferPhase::Completed;
     BackupVolumeInfo {
-        pvc_name: claim_info.claim.clone(),
-        pvc_namespace: claim_info.namespace.clone(),
-        pv_name: claim_info.volume.clone(),
         backup_method: "PodVolumeBackup".into(),
         start_timestamp: time(status.start_timestamp),
         completion_timestamp: time(status.completion_timestamp),
@@ -77,22 +85,13 @@ pub fn backed_up(backup: &PodVolumeBackup, claim_info: &ClaimInfo) -> BackupVolu
             node_name: spec.node.clone().unwrap_or_default(),
             phase: backup.phase().to_string(),
         }),
-        pv_info: claim_info.persistent.clone(),
-        ..BackupVolumeInfo::default()
+        ..claim_info.volume_info()
     }
 }
 
 /// A volume that was left out on purpose.
 pub fn skipped(claim_info: &ClaimInfo, why: &str) -> BackupVolumeInfo {
-    BackupVolumeInfo {
-        pvc_name: claim_info.claim.clone(),
-        pvc_namespace: claim_info.namespace.clone(),
-        pv_name: claim_info.volume.clone(),
-        skipped: true,
-        skipped_reason: why.to_owned(),
-        pv_info: claim_info.persistent.clone(),
-        ..BackupVolumeInfo::default()
-    }
+    BackupVolumeInfo { skipped: true, skipped_reason: why.to_owned(), ..claim_info.volume_info() }
 }
 
 /// A volume that was restored, or not.

@@ -9,7 +9,7 @@ use plimsoll_progress::{Task, Total, Unit};
 
 use super::Repositories;
 use super::access::{self, RepositoryKey, from_mover_error};
-use super::ensure::{find_location, run};
+use super::check::{find_location, run};
 
 /// Which snapshots lie in which repository.
 fn by_repository(transfers: &[PodVolumeBackup], location: &str) -> BTreeMap<RepositoryKey, Vec<String>> {

@@ -15,7 +15,8 @@ use tracing::{info, warn};
 
 use super::Repositories;
 use super::access::RepositoryKey;
-use super::ensure::{RepositoryState, find_location};
+use super::check::find_location;
+use super::check_state::RepositoryState;
 use super::request::{Opened, report_locks};
 use crate::storage_location::is_read_only;
 
@@ -112,7 +113,7 @@ impl Holders {
 }
 
 impl KnownPod {
-    /// Nothing where it cannot be known again: it has no node yet, or one that does not tell when it started.
+    /// `None` where it cannot be identified: it has no node yet, or its node does not report when it started.
     fn of(pod: &Pod, boots: &HashMap<String, String>) -> Option<Self> {
         let boot = boots.get(pod.spec.as_ref()?.node_name.as_ref()?)?.clone();
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -182,7 +183,11 @@ mod tests {
             assert_eq!(ended.of(&lock), LockHolderStatus::Unknown, "{why}");
         }
         for nowhere in [None, Some("node-2")] {
-            assert_eq!(holders(&pod("Failed", nowhere)).of(&ours), LockHolderStatus::Unknown, "its node does not tell");
+            assert_eq!(
+                holders(&pod("Failed", nowhere)).of(&ours),
+                LockHolderStatus::Unknown,
+                "its node does not report its start"
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! BackupRepository: whether the volumes of a namespace have a place to go to, and what lies there.
+//! BackupRepository: the repositories of volume data, their state and their content.
 //!
 //! ```text
 //!  backup ── require ────────────┐                                    ┌─▶ status: Ready | NotReady, and why
@@ -7,17 +7,21 @@
 //!  plimsoll repo ── request annotation ──▶ orphans, locks ──▶ answer annotation
 //! ```
 //!
-//! Only the leader comes here: making a repository takes no lock that another process would see, so the Lease is what keeps
-//! two of one cluster apart. Nothing here removes a snapshot that was not named.
+//! Only the leader runs this: creating a repository takes no lock that another process would see, so the Lease alone excludes a
+//! second creator. Nothing here removes a snapshot that the caller did not name.
 
 mod access;
-mod ensure;
+mod check;
+mod check_state;
+mod create;
 mod forget;
 mod locks;
 mod password;
 mod references;
+mod repository_cache;
 mod request;
-mod required;
+mod require;
+mod status;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,13 +41,13 @@ use tracing::warn;
 use crate::storage_location::StorageLocations;
 
 pub use self::access::{RepositoryKey, open, repository_name, uploader_kind};
-pub use self::ensure::require;
 pub use self::forget::forget;
 pub use self::password::{PASSWORD_KEY, PASSWORD_SECRET};
+pub use self::repository_cache::RepositoryCache;
 pub use self::request::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
-pub use self::required::RepositoryCache;
+pub use self::require::require;
 
-use self::ensure::{RepositoryState, location_identity};
+use self::check_state::{RepositoryState, location_identity};
 
 /// Repositories that are checked in parallel; each check is a process.
 const MAX_CONCURRENT_CHECKS: u16 = 2;
@@ -56,12 +60,12 @@ pub struct Repositories {
 }
 
 impl Repositories {
-    /// Nothing is known about them yet.
+    /// Starts without any state.
     pub fn new(leader: LeaderClient, storage: Arc<StorageLocations>) -> Self {
         Self { leader, storage, known: Mutex::default() }
     }
 
-    /// What is known about the repository of this name; its holder works on the repository alone.
+    /// The state of a repository. The holder of its lock works on the repository alone.
     fn of(&self, name: &str) -> Arc<tokio::sync::Mutex<RepositoryState>> {
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(name.to_owned()).or_default())
@@ -73,7 +77,7 @@ impl Repositories {
 struct LocationChanges(Mutex<HashMap<String, BackupStorageLocationSpec>>);
 
 impl LocationChanges {
-    /// Whether a location is in another place than before.
+    /// Records a location. Returns whether it has changed.
     fn notice(&self, location: BackupStorageLocation) -> bool {
         let (name, now) = (location.name_any(), location_identity(location));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,9 +89,9 @@ impl LocationChanges {
 pub async fn run_backup_repository_controller(repositories: Arc<Repositories>) {
     let controller = Controller::new(repositories.leader.api::<BackupRepository>(), watcher::Config::default());
     let cached = controller.store();
-    // A password that was changed shows within seconds, not at the next look.
+    // A changed password triggers a check within seconds.
     let password = watcher::Config::default().fields(&format!("metadata.name={PASSWORD_SECRET}"));
-    // So does a location that now means another place.
+    // So does a changed location.
     let (stored, moves) = (cached.clone(), LocationChanges::default());
     let in_location = move |location: BackupStorageLocation| {
         let name = location.name_any();
@@ -119,7 +123,7 @@ pub async fn run_backup_repository_controller(repositories: Arc<Repositories>) {
 async fn reconcile(repository: Arc<BackupRepository>, repositories: Arc<Repositories>) -> Result<Action, Error> {
     let known = repositories.of(&repository.name_any());
     let mut known = known.lock().await;
-    let next = ensure::check_if_due(&repository, &mut known, &repositories).await?;
+    let next = check::check_if_due(&repository, &mut known, &repositories).await?;
     request::answer(&repository, &mut known, &repositories).await?;
     Ok(Action::requeue(next))
 }
@@ -131,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_location_is_heard_of_again_only_once_it_is_in_another_place() {
+    fn only_a_changed_location_triggers_a_check() {
         let location = |bucket: &str, status: Value| -> BackupStorageLocation {
             serde_json::from_value(json!({ "metadata": { "name": "default" },
                 "spec": { "provider": "aws", "objectStorage": { "bucket": bucket } }, "status": status }))

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::Repositories;
 use super::access::{self, RepositoryKey, from_mover_error};
-use super::ensure::run;
+use super::check::run;
 
 /// The Secret with the repositories' password, under Velero's name.
 pub const PASSWORD_SECRET: &str = "velero-repo-credentials";

@@ -1,6 +1,7 @@
-//! What `plimsoll repo` asks of the leader, and what the leader answers: two annotations on the BackupRepository.
+//! Requests of `plimsoll repo` to the leader and their answers: two annotations on the BackupRepository.
 //!
-//! The leader does it, because it has the keys, the programs and the Lease; the right to change the BackupRepository is the right to ask.
+//! The leader does the work, because it has the keys, the programs and the Lease. Permission to change the BackupRepository is
+//! permission to send requests.
 
 use std::time::Duration;
 
@@ -18,14 +19,15 @@ use tracing::info;
 
 use super::Repositories;
 use super::access::{self, RepositoryKey, from_mover_error};
-use super::ensure::{RepositoryState, find_location, run};
+use super::check::{find_location, run};
+use super::check_state::RepositoryState;
 use super::locks::{self, Holders};
 use super::references;
 use crate::storage_location::is_read_only;
 
-/// Annotation: what is asked of the leader.
+/// Annotation: the request.
 pub const REQUEST: &str = "plimsoll.dev/repository-request";
-/// Annotation: what it answered.
+/// Annotation: the answer.
 pub const ANSWER: &str = "plimsoll.dev/repository-answer";
 /// Longer lists are cut: an object has room for a quarter of a mebibyte of annotations.
 const MAX_LISTED: usize = 200;
@@ -34,11 +36,11 @@ const MIN_ORPHAN_AGE: SignedDuration = SignedDuration::from_hours(1);
 /// Timeout of retries while a request is handled.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A question to the leader.
+/// A request to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// Tells the answer to this question from others.
+    /// Identifies the answer to this request.
     pub id: String,
     /// The kind of the request.
     pub asked: RequestKind,
@@ -129,10 +131,10 @@ impl From<&SnapshotInfo> for SnapshotReport {
     }
 }
 
-/// The question on a repository that has not been answered yet.
+/// The request on a repository that has not been answered yet.
 fn pending(repository: &BackupRepository, known: &RepositoryState) -> Option<Result<Request, String>> {
-    let asked = repository.annotations().get(REQUEST)?;
-    let request: Request = match serde_json::from_str(asked) {
+    let text = repository.annotations().get(REQUEST)?;
+    let request: Request = match serde_json::from_str(text) {
         Ok(request) => request,
         Err(error) => return Some(Err(format!("annotation {REQUEST} cannot be read: {error}"))),
     };
@@ -307,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_answered_once_and_nonsense_is_answered_too() {
+    fn a_request_is_answered_once_and_an_invalid_one_is_answered_too() {
         let mut repository = BackupRepository::default();
         let mut known = RepositoryState::default();
         assert!(pending(&repository, &known).is_none());

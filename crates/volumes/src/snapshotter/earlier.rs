@@ -34,14 +34,15 @@ impl EarlierRequests {
         for known in known {
             let (Effect::Snapshot { volume, .. } | Effect::Volume { volume, .. }) = &known.effect else { continue };
             let name = known.result.as_deref().map(|result| result.strip_prefix(NAMED_PREFIX).map(str::to_owned));
-            let asked = EarlierRequest { intent: known.id, effect: known.effect.clone(), name: name.clone().flatten() };
+            let request =
+                EarlierRequest { intent: known.id, effect: known.effect.clone(), name: name.clone().flatten() };
             match name {
                 Some(Some(_)) => {
-                    earlier.named.insert(volume.clone(), asked);
+                    earlier.named.insert(volume.clone(), request);
                 }
                 // It failed, or was dealt with already.
                 Some(None) => {}
-                None => earlier.open.entry(volume.clone()).or_default().push(asked),
+                None => earlier.open.entry(volume.clone()).or_default().push(request),
             }
         }
         earlier
@@ -59,7 +60,10 @@ impl EarlierRequests {
 
     /// The requests that were not repeated.
     pub fn rest(&mut self) -> (Vec<EarlierRequest>, Vec<EarlierRequest>) {
-        (self.named.drain().map(|(_, asked)| asked).collect(), self.open.drain().flat_map(|(_, asked)| asked).collect())
+        (
+            self.named.drain().map(|(_, request)| request).collect(),
+            self.open.drain().flat_map(|(_, open)| open).collect(),
+        )
     }
 }
 
@@ -79,7 +83,7 @@ mod tests {
             known(2, "b", None),
             known(3, "c", Some("failed: no")),
         ]);
-        assert_eq!(earlier.take_named("a").and_then(|asked| asked.name).as_deref(), Some("x"));
+        assert_eq!(earlier.take_named("a").and_then(|request| request.name).as_deref(), Some("x"));
         assert_eq!(earlier.take_open("b").len(), 1);
         assert!(earlier.take_named("c").is_none() && earlier.take_open("c").is_empty());
         let (named, open) = earlier.rest();

@@ -1,20 +1,20 @@
-//! Snapshots that plugins take of volumes, and volumes that they make from them.
+//! Snapshots that plugins take of volumes, and volumes that they create from them.
 //!
 //! ```text
-//!  PersistentVolume ── places: whose plugin knows it? ──▶ CreateSnapshot ──▶ volumesnapshots, volumeinfo
-//!                                                              │
-//!      VolumePluginBackup, the plugin's own or ours ◀── live ──┘── still moving? ──▶ WaitingForPluginOperations
+//!  PersistentVolume ── locations: which plugin supports it? ──▶ CreateSnapshot ──▶ volumesnapshots, volumeinfo
+//!                                                                    │
+//!       VolumePluginBackup, the plugin's own or ours ◀── operation ──┘── in progress? ──▶ WaitingForPluginOperations
 //! ```
 //!
-//! A snapshot cannot be taken back and is not taken twice: it is in the journal before it is asked for. One that a server
-//! asked for and died is looked for among the plugin's records, and named as a possible orphan if it is not there.
+//! A snapshot is never taken twice: its intent is in the journal before the call. If a server died during the call, its
+//! successor searches the plugin's records, and reports a possible orphan if it finds nothing.
 
 mod backup;
 mod delete;
 mod earlier;
 mod locations;
 mod pending;
-mod record_sync;
+mod plugin_operation;
 mod records;
 mod restore;
 mod zone;

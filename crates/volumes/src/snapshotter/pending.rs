@@ -6,7 +6,7 @@ use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationProgres
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::record_sync::{PluginOperation, PluginState};
+use super::plugin_operation::{PluginOperation, PluginState};
 
 /// Answers for it, as item actions do for theirs.
 pub(super) struct PendingSnapshot {

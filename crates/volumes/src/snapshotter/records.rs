@@ -30,7 +30,7 @@ impl RecordKind {
     }
 }
 
-/// The records of one kind, as a watch tells about them until this is dropped.
+/// The records of one kind, from a watch that ends when this is dropped.
 pub struct Records {
     leader: LeaderClient,
     pub record_kind: RecordKind,
@@ -97,7 +97,7 @@ impl Records {
         Self { leader: leader.clone(), record_kind, api, seen, driver }
     }
 
-    /// One of those that the watch has told about.
+    /// A record that the watch has reported.
     pub fn find(&self, wanted: impl Fn(&Value) -> bool) -> Option<Value> {
         lock(&self.seen).values().find(|record| wanted(record)).cloned()
     }

@@ -20,7 +20,7 @@ use super::SnapshotServices;
 use super::earlier::{EarlierRequests, named};
 use super::locations::SnapshotLocations;
 use super::pending::PendingSnapshot;
-use super::record_sync::{PluginOperation, PluginState, RecordSubject};
+use super::plugin_operation::{PluginOperation, PluginState, RecordSubject};
 use super::records::{RecordKind, Records, text};
 use crate::volume_job::VolumeJob;
 
@@ -154,18 +154,18 @@ impl SnapshotRestore {
         }
     }
 
-    /// A volume that a server which died had made for this restore. What may be there all the same is named.
+    /// The volume that an earlier server created for this restore. A volume that may exist without a known name is reported.
     async fn made_earlier(&self, volume: &str, snapshot: &str) -> Result<Option<String>, Error> {
         let known = self.earlier().take_named(volume);
         let open = self.earlier().take_open(volume);
-        for asked in open {
-            self.name_orphan("a server that died had", volume, snapshot);
-            self.parameters.journal.record_result(asked.intent, "possible orphan".to_owned()).await?;
+        for request in open {
+            self.report_orphan("a server that died had", volume, snapshot);
+            self.parameters.journal.record_result(request.intent, "possible orphan".to_owned()).await?;
         }
-        Ok(known.and_then(|asked| asked.name))
+        Ok(known.and_then(|request| request.name))
     }
 
-    fn name_orphan(&self, requester: &str, volume: &str, snapshot: &str) {
+    fn report_orphan(&self, requester: &str, volume: &str, snapshot: &str) {
         let line = format!(
             "{requester} asked for a volume from snapshot {snapshot} of {volume}, and its name is not known: it may exist and \
              have no owner"
@@ -173,7 +173,7 @@ impl SnapshotRestore {
         self.parameters.plugin_log.line(Level::Warning, line);
     }
 
-    /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
+    /// Calls the plugin. The call is never repeated: its result is in the journal before anything relies on it.
     async fn create_volume_from_snapshot(
         &self,
         snapshot: &VolumeSnapshot,
@@ -198,7 +198,7 @@ impl SnapshotRestore {
         };
         kill::point("snapshot.restore.after");
         if answer.as_ref().is_err_and(plimsoll_plugin::Error::outcome_unknown) {
-            self.name_orphan("a plugin that could not answer was", &spec.persistent_volume_name, id);
+            self.report_orphan("a plugin that could not answer was", &spec.persistent_volume_name, id);
         }
         let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
         parameters.journal.record_result(intent, result).await?;
@@ -206,7 +206,7 @@ impl SnapshotRestore {
         Ok(answer.map_err(|error| error.to_string()))
     }
 
-    /// Sees whether the plugin still works on the volume; then it is waited for with the other operations.
+    /// Polls the volume once. If the plugin still works on it, it is waited for with the other operations.
     async fn track_operation(
         &self,
         mut live: PluginOperation,
@@ -232,18 +232,14 @@ impl SnapshotRestore {
 }
 
 fn info(snapshot: &VolumeSnapshot, name: &str, volume: &Value) -> RestoreVolumeInfo {
-    let (spec, status) = (&snapshot.spec, &snapshot.status);
     RestoreVolumeInfo {
         pvc_name: text(volume, "/spec/claimRef/name").to_owned(),
         pvc_namespace: text(volume, "/spec/claimRef/namespace").to_owned(),
         pv_name: name.to_owned(),
         restore_method: "NativeSnapshot".into(),
         native_snapshot_info: Some(NativeSnapshotInfo {
-            snapshot_handle: status.provider_snapshot_id.clone(),
-            volume_type: spec.volume_type.clone(),
-            volume_az: spec.volume_az.clone(),
-            iops: spec.volume_iops.map(|iops| iops.to_string()).unwrap_or_default(),
             phase: "Completed".into(),
+            ..NativeSnapshotInfo::from(snapshot)
         }),
         ..RestoreVolumeInfo::default()
     }

@@ -1,15 +1,13 @@
 //! The data of CSI snapshots: DataUpload and DataDownload as transfers. Their volume is held by a pod of their own name, which
-//! the server makes before an agent hears of them.
+//! the server creates before an agent takes them up.
 
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::ResourceExt;
 use plimsoll_api::labels;
-use plimsoll_api::summary::ProgressSummary;
 use plimsoll_api::velero::v1::{
-    PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress, UploaderType, parallel_files_download,
-    parallel_files_upload, write_sparse_files,
+    PodVolumeBackup, PodVolumeRestore, UploaderType, parallel_files_download, parallel_files_upload, write_sparse_files,
 };
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_mover::{Backup, MoverKind, Outcome, Restore, Work};
@@ -20,10 +18,10 @@ use super::{Transfer, TransferError, VolumePath};
 /// The volume's name in the pod that holds it.
 pub const VOLUME: &str = "data";
 
-/// Who asks for a snapshot of a repository, in Velero's words.
+/// The requester of the snapshots in a repository, as Velero calls it.
 const REQUESTER: &str = "snapshot-data-upload-download";
 
-/// Who moves it. Velero knows only kopia, and does not say so.
+/// The mover. Velero has only kopia, and does not annotate it.
 pub fn kind_of(object: &impl ResourceExt) -> MoverKind {
     match object.annotations().get(labels::MOVER).map(String::as_str) {
         Some("built-in") => MoverKind::BuiltIn,
@@ -45,10 +43,6 @@ impl Transfer for DataUpload {
         VOLUME
     }
 
-    fn location(&self) -> &str {
-        self.spec.backup_storage_location.as_deref().unwrap_or_default()
-    }
-
     fn repository_namespace(&self) -> String {
         self.spec.source_namespace.clone().unwrap_or_default()
     }
@@ -57,27 +51,7 @@ impl Transfer for DataUpload {
         UploaderType::from(kind_of(self).uploader_type())
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.spec.cancel == Some(true)
-    }
-
-    fn phase(&self) -> TransferPhase {
-        self.phase()
-    }
-
-    fn shown(&self) -> Option<TransferProgress> {
-        self.status.as_ref()?.progress.clone()
-    }
-
-    fn summary(&self) -> Option<ProgressSummary> {
-        self.status.as_ref()?.plimsoll.clone()
-    }
-
-    fn message(&self) -> Option<&str> {
-        self.status.as_ref()?.message.as_deref()
-    }
-
-    /// No node's until its volume is there.
+    /// Empty until its volume is exposed on a node.
     fn node(&self) -> Option<&str> {
         Some(self.status.as_ref().and_then(|status| status.node.as_deref()).unwrap_or_default())
     }
@@ -127,10 +101,6 @@ impl Transfer for DataDownload {
         VOLUME
     }
 
-    fn location(&self) -> &str {
-        self.spec.backup_storage_location.as_deref().unwrap_or_default()
-    }
-
     fn repository_namespace(&self) -> String {
         self.spec.source_namespace.clone().unwrap_or_default()
     }
@@ -139,27 +109,7 @@ impl Transfer for DataDownload {
         UploaderType::from(kind_of(self).uploader_type())
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.spec.cancel == Some(true)
-    }
-
-    fn phase(&self) -> TransferPhase {
-        self.phase()
-    }
-
-    fn shown(&self) -> Option<TransferProgress> {
-        self.status.as_ref()?.progress.clone()
-    }
-
-    fn summary(&self) -> Option<ProgressSummary> {
-        self.status.as_ref()?.plimsoll.clone()
-    }
-
-    fn message(&self) -> Option<&str> {
-        self.status.as_ref()?.message.as_deref()
-    }
-
-    /// No node's until its volume is there.
+    /// Empty until its volume is exposed on a node.
     fn node(&self) -> Option<&str> {
         Some(self.status.as_ref().and_then(|status| status.node.as_deref()).unwrap_or_default())
     }

@@ -45,7 +45,7 @@ pub enum TransferError {
     /// The transfer's own fields cannot be used.
     #[error("{0}")]
     Invalid(String),
-    /// What restored the volume could not tell the pod that it may start.
+    /// The agent could not signal the pod that it may start.
     #[error("failed to signal pod {pod} that the data of volume {volume} is restored: {cause}")]
     Handshake {
         /// The volume's name in the pod.

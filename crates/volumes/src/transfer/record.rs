@@ -51,7 +51,7 @@ impl<T: Transfer> TransferRecord<T> {
         }
     }
 
-    /// The transfer as it is now, which may be newer than what a watch has told; nothing if it has ended or is gone.
+    /// The current transfer, which may be newer than that of a watch; `None` if it has ended or is gone.
     pub async fn current(&self) -> Result<Option<T>, Error> {
         let found = self.api.get_opt(&self.name).await;
         let found = found.map_err(|e| Error::api(format!("read {} {}", T::kind(&()), self.name), e))?;

@@ -152,17 +152,3 @@ impl TransferPhase {
         matches!(self, Self::Canceled | Self::Completed | Self::Failed)
     }
 }
-
-impl PodVolumeBackup {
-    /// The phase; `New` if the object has no status yet.
-    pub fn phase(&self) -> TransferPhase {
-        self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
-    }
-}
-
-impl PodVolumeRestore {
-    /// The phase; `New` if the object has no status yet.
-    pub fn phase(&self) -> TransferPhase {
-        self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
-    }
-}

@@ -1,0 +1,265 @@
+//! The status of a transfer from its progress tree. Nothing that was shown goes back.
+
+use jiff::Timestamp;
+use plimsoll_mover::{TransferProgress as Shown, transfer_progress, transfer_progress_with_total};
+use plimsoll_operations::{projection, summary_patch};
+use plimsoll_progress::{Counts, Percent, Snapshot, State};
+use plimsoll_volumes::transfer::{Transfer, progress};
+use serde_json::{Value, json};
+
+/// The progress that was shown before. A mover that is started again counts from the beginning: the shown progress stays until it
+/// has caught up, unless the new total is less than what was done before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProgressFloor {
+    bytes: Option<Shown>,
+    /// The greatest percentage. Where a total grows, it stays too.
+    percent: Option<Percent>,
+    files: (Option<i64>, Option<i64>),
+}
+
+impl ProgressFloor {
+    /// The progress in the custom resource.
+    pub fn of<T: Transfer>(object: &T) -> Self {
+        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        let (shown, summary) =
+            (object.progress().cloned().unwrap_or_default(), object.summary().cloned().unwrap_or_default());
+        let both = number(shown.total_bytes).zip(number(shown.bytes_done));
+        let bytes = both.map(|(total_bytes, bytes_done)| Shown { total_bytes, bytes_done });
+        let percent = bytes.map(|shown| Percent::of(shown.bytes_done, shown.total_bytes));
+        Self { bytes, percent, files: (summary.files_done, summary.total_files) }
+    }
+
+    /// Raises the floor to these bytes, and returns the bytes to show.
+    fn raise(&mut self, counted: Shown) -> Shown {
+        let before = self.bytes.filter(|before| before.bytes_done < counted.total_bytes);
+        let least = before.map_or(0, |before| before.bytes_done);
+        let below = counted.total_bytes.saturating_sub(1);
+        let shown = Shown { bytes_done: counted.bytes_done.max(least).min(below), ..counted };
+        let percent = Percent::of(shown.bytes_done, shown.total_bytes);
+        let held = self.percent.filter(|held| before.is_some() && held.hundredths() > percent.hundredths());
+        (self.bytes, self.percent) = (Some(shown), Some(held.unwrap_or(percent)));
+        shown
+    }
+
+    /// The same for files. Unknown counts leave the floor as it is.
+    fn raise_file_counts(&mut self, (done, total): (Option<i64>, Option<i64>)) -> (Option<i64>, Option<i64>) {
+        let fits = |least: &i64| total.is_none_or(|total| *least <= total);
+        let raised = done.max(self.files.0.filter(fits));
+        self.files = (raised, total.or(self.files.1.filter(|total| Some(*total) >= raised)));
+        self.files
+    }
+}
+
+/// The status that shows a tree.
+pub(crate) fn status(snapshot: &Snapshot, floor: &mut ProgressFloor, expected: Option<u64>) -> Value {
+    // The mover's own tree hangs below the root.
+    let movers = || snapshot.nodes.iter().skip(1);
+    let towards = |total| movers().find_map(|node| transfer_progress_with_total(node, total));
+    let counted = movers().find_map(transfer_progress).or_else(|| expected.and_then(towards));
+    // 0 of 0 would look complete.
+    let shown = counted.filter(|counted| counted.total_bytes > 0).map(|counted| floor.raise(counted));
+    let mut summary = projection::summary(snapshot, Timestamp::now());
+    if snapshot.state() != State::Done {
+        // The percentage of the shown bytes. It is approximate while the mover still scans its volume.
+        let grows = snapshot.percent().is_none_or(Percent::is_approximate);
+        summary.percent = floor.percent.map(|percent| percent.approximately(grows).to_string());
+    }
+    summary.doing = progress::doing(snapshot).map(str::to_owned);
+    (summary.files_done, summary.total_files) = floor.raise_file_counts(progress::files(snapshot));
+    let mut status = json!({ "plimsoll": summary_patch(&summary) });
+    if summary.doing.is_none() {
+        status["plimsoll"]["doing"] = Value::Null;
+    }
+    if let Some(shown) = shown {
+        status["progress"] = json!({ "totalBytes": shown.total_bytes, "bytesDone": shown.bytes_done });
+    }
+    status
+}
+
+/// Whether the current mover counts something. No mover does before it has passed the locks of its repository.
+pub(crate) fn mover_has_started(snapshot: &Snapshot) -> bool {
+    let counts = |counts: &Counts| counts.settled() > 0 || counts.total.value().is_some_and(|total| total > 0);
+    snapshot.nodes.iter().skip(1).any(|node| node.meters.iter().any(counts))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_progress::{Clock, Frame, Operation, Total, Unit, VirtualClock};
+
+    use super::*;
+
+    #[test]
+    fn a_transfer_says_what_it_does_and_what_it_waits_for_and_counts_files_that_are_known() {
+        let tree = Operation::new("t", Clock::system());
+        let mover = tree.root().child("built-in");
+        let files = mover.meter(Unit::Files);
+        let shown = || status(&tree.snapshot(), &mut ProgressFloor::default(), None)["plimsoll"].clone();
+        assert_eq!((&shown()["doing"], &shown()["filesDone"]), (&Value::Null, &Value::Null));
+        mover.say("scanning");
+        assert_eq!(shown()["doing"], "scanning");
+        files.set_total(Total::Growing(7));
+        files.set_done(2);
+        mover.say("deep/noise");
+        assert_eq!((&shown()["filesDone"], &shown()["totalFiles"]), (&json!(2), &Value::Null), "it may still grow");
+        files.set_total(Total::Final(9));
+        let now = shown();
+        assert_eq!(
+            (&now["doing"], &now["filesDone"], &now["totalFiles"]),
+            (&json!("deep/noise"), &json!(2), &json!(9))
+        );
+        let waiting = tree.root().wait("trying again: RepositoryLocked: by another process");
+        assert_eq!(shown()["doing"], "trying again: RepositoryLocked: by another process");
+        drop(waiting);
+        assert_eq!(shown()["doing"], "deep/noise");
+        tree.end(plimsoll_progress::Ending::Succeeded);
+        assert_eq!(shown()["doing"], Value::Null);
+    }
+
+    #[test]
+    fn a_mover_has_begun_once_it_knows_what_there_is_to_do_and_the_next_one_begins_for_itself() {
+        let tree = Operation::new("t", Clock::system());
+        let mover = tree.root().graft("built-in");
+        let mover_has_started = || mover_has_started(&tree.snapshot());
+        let report = |attempt, sequence, total| {
+            let reported = Operation::new("m", Clock::system());
+            reported.root().meter(Unit::Bytes).set_total(total);
+            mover.apply(&Frame::full(&reported.snapshot(), attempt, sequence)).unwrap();
+        };
+        assert!(!mover_has_started(), "there is none");
+        report(1, 1, Total::Unknown);
+        assert!(!mover_has_started(), "it may wait for anything");
+        report(1, 2, Total::Growing(7));
+        assert!(mover_has_started(), "it has looked into the volume");
+        mover.interrupt("mover process ended");
+        mover.restart();
+        assert!(!mover_has_started(), "this is another one");
+        report(2, 1, Total::Unknown);
+        assert!(!mover_has_started(), "which may wait for anything, too");
+    }
+
+    /// The floor that a resource is which shows this.
+    fn floor(bytes_done: u64, total_bytes: u64) -> ProgressFloor {
+        let percent = Some(Percent::of(bytes_done, total_bytes));
+        ProgressFloor { bytes: Some(Shown { total_bytes, bytes_done }), percent, ..ProgressFloor::default() }
+    }
+
+    fn progress(tree: &Operation, floor: &mut ProgressFloor) -> (Value, Value) {
+        let shown = status(&tree.snapshot(), floor, None);
+        (shown["progress"]["bytesDone"].clone(), shown["progress"]["totalBytes"].clone())
+    }
+
+    #[test]
+    fn nothing_shown_goes_back_when_a_transfer_is_taken_up_again_and_nothing_reads_a_hundred_percent() {
+        let tree = Operation::new("t", Clock::system());
+        let mover = tree.root().child("built-in");
+        let bytes = mover.meter(Unit::Bytes);
+        assert_eq!(status(&tree.snapshot(), &mut ProgressFloor::default(), None).get("progress"), None);
+        bytes.set_total(Total::Final(100));
+        bytes.set_done(10);
+        assert_eq!(progress(&tree, &mut ProgressFloor::default()), (json!(10), json!(100)));
+        let mut before = floor(60, 100);
+        let shown = status(&tree.snapshot(), &mut before, None);
+        assert_eq!(shown["progress"]["bytesDone"], 60);
+        assert_eq!(shown["plimsoll"]["percent"], "60.00", "both show the same");
+        bytes.set_done(100);
+        assert_eq!(progress(&tree, &mut before), (json!(99), json!(100)));
+    }
+
+    #[test]
+    fn a_volume_that_shrank_between_two_attempts_shows_what_the_second_one_has_done() {
+        let tree = Operation::new("t", Clock::system());
+        let bytes = tree.root().child("built-in").meter(Unit::Bytes);
+        bytes.set_total(Total::Final(50));
+        let mut before = floor(80, 100);
+        for done in [0, 5, 49] {
+            bytes.set_done(done);
+            assert_eq!(progress(&tree, &mut before), (json!(done), json!(50)));
+            let percent = status(&tree.snapshot(), &mut before, None)["plimsoll"]["percent"].clone();
+            assert_eq!(percent, Percent::of(done, 50).to_string());
+        }
+    }
+
+    #[test]
+    fn a_volume_that_is_still_looked_through_has_no_percentage_that_would_have_to_wait_for_the_truth() {
+        let tree = Operation::new("t", Clock::system());
+        let bytes = tree.root().child("built-in").meter(Unit::Bytes);
+        let percent = || status(&tree.snapshot(), &mut ProgressFloor::default(), None)["plimsoll"]["percent"].clone();
+        bytes.set_total(Total::Growing(100));
+        bytes.skip(99);
+        assert_eq!(percent(), Value::Null, "99 % of what it has found so far");
+        bytes.set_total(Total::Final(1000));
+        assert_eq!(percent(), "9.90");
+    }
+
+    #[test]
+    fn a_percentage_of_an_estimate_that_grows_waits_until_the_work_has_caught_up() {
+        let tree = Operation::new("t", Clock::system());
+        let bytes = tree.root().child("kopia").meter(Unit::Bytes);
+        let mut floor = ProgressFloor::default();
+        let mut percent = |done, total| {
+            bytes.set_total(Total::Growing(total));
+            bytes.set_done(done);
+            status(&tree.snapshot(), &mut floor, None)["plimsoll"]["percent"].clone()
+        };
+        assert_eq!(percent(50, 100), "~50.00");
+        assert_eq!(percent(60, 200), "~50.00");
+        assert_eq!(percent(120, 200), "~60.00");
+    }
+
+    #[test]
+    fn files_that_are_empty_show_no_bytes_before_the_transfer_has_ended() {
+        let tree = Operation::new("t", Clock::system());
+        let mover = tree.root().child("built-in");
+        mover.meter(Unit::Bytes).set_total(Total::Final(0));
+        assert_eq!(status(&tree.snapshot(), &mut ProgressFloor::default(), None).get("progress"), None);
+        // The mover has ended, and the pod has not yet seen its data.
+        mover.finish();
+        assert_eq!(status(&tree.snapshot(), &mut ProgressFloor::default(), None).get("progress"), None);
+    }
+
+    /// A frame of a mover that has done so much of a hundred bytes and ten files.
+    fn frame(attempt: u64, sequence: u64, done: u64, total: Total) -> Frame {
+        let mover = Operation::new("m", Clock::system());
+        let (bytes, files) = (mover.root().meter(Unit::Bytes), mover.root().meter(Unit::Files));
+        bytes.set_total(total);
+        bytes.set_done(done);
+        files.set_total(Total::Final(10));
+        files.set_done(done / 10);
+        Frame::full(&mover.snapshot(), attempt, sequence)
+    }
+
+    #[test]
+    fn after_a_killed_mover_the_bytes_of_the_next_one_are_shown_and_nothing_goes_back_or_looks_stalled() {
+        let clock = VirtualClock::new();
+        let tree = Operation::new("t", clock.clock());
+        let (mover, mut floor) = (tree.root().graft("built-in"), ProgressFloor::default());
+        let mut shown = || {
+            let all = status(&tree.snapshot(), &mut floor, None);
+            let (progress, summary) = (&all["progress"], &all["plimsoll"]);
+            assert_eq!(summary["stalled"], Value::Null);
+            (progress["bytesDone"].as_u64(), summary["percent"].clone(), summary["filesDone"].clone())
+        };
+        mover.apply(&frame(1, 1, 60, Total::Final(100))).unwrap();
+        assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
+
+        mover.interrupt("mover process ended");
+        for _ in 0..20 {
+            // One lock after the other: what waits has a word for it, and what is gone has none.
+            let _waiting = tree.root().wait("trying again: RepositoryLocked");
+            clock.advance(Duration::from_secs(15));
+            assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
+        }
+        mover.restart();
+        assert_eq!(shown(), (None, json!("60.00"), json!(6)), "what the resource shows stays");
+        mover.apply(&frame(2, 1, 5, Total::Growing(7))).unwrap();
+        assert_eq!(shown(), (None, json!("~60.00"), json!(6)), "it looks through the volume again");
+        mover.apply(&frame(2, 2, 30, Total::Final(100))).unwrap();
+        assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
+        mover.apply(&frame(2, 3, 75, Total::Final(100))).unwrap();
+        assert_eq!(shown(), (Some(75), json!("75.00"), json!(7)));
+        let movers: Vec<_> = tree.snapshot().nodes.iter().skip(1).map(|node| node.name.to_string()).collect();
+        assert_eq!(movers, ["built-in"]);
+    }
+}

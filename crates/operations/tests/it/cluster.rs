@@ -1,0 +1,170 @@
+//! The in-process API with our CustomResourceDefinitions, and the processes that want to lead on it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt};
+use plimsoll_api::plimsoll::v1alpha1::OperationStatus;
+use plimsoll_api::velero::v1::Backup;
+use plimsoll_operations::leader_election::{Candidate, Leadership, campaign};
+use plimsoll_operations::{ActiveOperations, EventRecorder, LeaderClient, OperationRuntime, Subject, WriteBudget};
+use plimsoll_progress::Trees;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+pub const NAMESPACE: &str = "velero";
+pub const LEASE: &str = "plimsoll";
+/// A busy machine renews in time, and a leader notices within two seconds that its Lease is gone.
+pub const TERM: Duration = Duration::from_secs(8);
+const EVENTUALLY_TIMEOUT: Duration = Duration::from_mins(1);
+
+pub struct Cluster {
+    pub client: Client,
+    api: plimsoll_local::Api,
+    directory: TempDir,
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let api = plimsoll_local::Api::open(&directory.path().join("api")).await.unwrap();
+        let client = api.client(NAMESPACE);
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in plimsoll_api::crds() {
+            definitions.create(&PostParams::default(), &definition).await.unwrap();
+        }
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } })).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        Self { client, api, directory }
+    }
+
+    pub fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// A client whose requests get no answer once the flag is set.
+    pub fn unreliable_client(&self) -> (Client, Arc<AtomicBool>) {
+        let (api, cut) = (self.api.clone(), Arc::new(AtomicBool::new(false)));
+        let is_cut = Arc::clone(&cut);
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (api, is_cut) = (api.clone(), Arc::clone(&is_cut));
+            async move {
+                if is_cut.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, std::convert::Infallible>(api.handle(request).await)
+            }
+        });
+        (Client::new(service, NAMESPACE), cut)
+    }
+
+    /// Waits until a process leads.
+    pub async fn lead(&self, identity: &str) -> Leadership {
+        campaign(self.client.clone(), candidate(identity, TERM), async || Ok(0)).await.unwrap()
+    }
+
+    /// Takes the Lease away from its holder, as an administrator can.
+    pub async fn clear_lease(&self) {
+        let patch = Patch::Merge(json!({ "spec": { "holderIdentity": null } }));
+        self.api::<Lease>().patch(LEASE, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub async fn lease_holder(&self) -> Option<String> {
+        self.api::<Lease>().get(LEASE).await.unwrap().spec.unwrap().holder_identity
+    }
+
+    /// What a leader needs to run operations.
+    pub fn runtime(&self, leadership: &Leadership) -> Arc<OperationRuntime> {
+        let leader = LeaderClient {
+            client: self.client.clone(),
+            cluster: plimsoll_engine::cluster::Cluster::new(self.client.clone()),
+            namespace: NAMESPACE.to_owned(),
+            fence: Arc::clone(&leadership.fence),
+            epoch: leadership.epoch,
+            identity: leadership.identity.clone(),
+            events: EventRecorder::new(self.client.clone(), NAMESPACE, &leadership.identity),
+        };
+        Arc::new(OperationRuntime {
+            leader,
+            active: ActiveOperations::default(),
+            write_budget: WriteBudget::start(|| Duration::from_millis(50)),
+            scratch: self.directory.path().to_owned(),
+            trees: Trees::default(),
+        })
+    }
+
+    pub async fn create_backup(&self, name: &str) -> Subject {
+        let backup: Backup = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} })).unwrap();
+        let backup = self.api::<Backup>().create(&PostParams::default(), &backup).await.unwrap();
+        Subject {
+            api_version: "velero.io/v1".to_owned(),
+            kind: "Backup".to_owned(),
+            namespace: NAMESPACE.to_owned(),
+            name: name.to_owned(),
+            uid: backup.uid().unwrap(),
+            verb: "backup",
+        }
+    }
+
+    /// The status of a Backup.
+    pub async fn status(&self, name: &str) -> Value {
+        let backup = self.api::<Backup>().get(name).await.unwrap();
+        serde_json::to_value(backup.status).unwrap()
+    }
+
+    /// Waits until a Backup has a phase.
+    pub async fn wait_for_phase(&self, name: &str, phase: &str) -> Value {
+        eventually(&format!("backup {name} is {phase}"), async || {
+            Some(self.status(name).await).filter(|status| status["phase"] == phase)
+        })
+        .await
+    }
+
+    /// Waits until the Operation of a Backup has a status that fits.
+    pub async fn wait_for_operation(&self, name: &str, fits: impl Fn(&OperationStatus) -> bool) -> OperationStatus {
+        eventually(&format!("the operation of backup {name} has the expected status"), async || {
+            let found =
+                self.api::<plimsoll_api::plimsoll::v1alpha1::Operation>().get_opt(&format!("backup-{name}")).await;
+            found.unwrap().and_then(|operation| operation.status).filter(|status| fits(status))
+        })
+        .await
+    }
+
+    /// The names of the pages of all journals.
+    pub async fn journal_pages(&self) -> Vec<String> {
+        let pages = ListParams::default().labels("plimsoll.dev/journal-of");
+        self.api::<ConfigMap>().list(&pages).await.unwrap().items.iter().map(ResourceExt::name_any).collect()
+    }
+}
+
+pub fn candidate(identity: &str, term: Duration) -> Candidate {
+    Candidate {
+        namespace: NAMESPACE.to_owned(),
+        lease: LEASE.to_owned(),
+        identity: identity.to_owned(),
+        term,
+        annotations: BTreeMap::new(),
+    }
+}
+
+/// Waits until a reading gives a value.
+pub async fn eventually<T>(what: &str, read: impl AsyncFn() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = read().await {
+            return value;
+        }
+        assert!(begun.elapsed() < EVENTUALLY_TIMEOUT, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,38 @@
+//! An operation outlives its leader.
+
+use plimsoll_api::plimsoll::v1alpha1::OperationState;
+use plimsoll_engine::ports::Effect;
+use tokio::time::timeout;
+
+use crate::cluster::{Cluster, TERM};
+use crate::scripted_backup::Server;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_leader_resumes_from_the_journal_and_the_old_one_is_fenced() {
+    let cluster = Cluster::start().await;
+    let first = cluster.lead("a").await;
+    let mut old = Server::start(cluster.runtime(&first), 1);
+    cluster.create_backup("x").await;
+    let interrupted = old.next_start().await;
+    cluster.clear_lease().await;
+    let second = cluster.lead("b").await;
+    timeout(TERM * 2, first.lost()).await.unwrap();
+    old.stop_controller().await;
+
+    let mut new = Server::start(cluster.runtime(&second), 1);
+    let resumed = new.next_start().await;
+    let [entry] = &resumed.journal_entries[..] else { unreachable!("one intent was recorded") };
+    assert_eq!((&entry.effect, &entry.result), (&Effect::Begin { prefix: "backups/".to_owned() }, &None));
+    let running = cluster.wait_for_operation("x", |status| status.attempt == Some(2)).await;
+    assert_eq!(running.epoch, i64::try_from(second.epoch).ok());
+    drop(resumed);
+    cluster.wait_for_phase("x", "Completed").await;
+    let ended = cluster.wait_for_operation("x", |status| status.completion_timestamp.is_some()).await;
+    assert_eq!(ended.state, Some(OperationState::Succeeded));
+
+    drop(interrupted);
+    assert_eq!(old.next_failure().await, "JournalLost", "the new leader has removed it");
+    let unchanged = cluster.wait_for_operation("x", |status| status.completion_timestamp.is_some()).await;
+    assert_eq!(unchanged, ended);
+    assert_eq!(cluster.status("x").await["phase"], "Completed");
+}

@@ -1,0 +1,173 @@
+//! A transfer that is shown as a task until it has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use plimsoll_api::velero::v1::TransferPhase;
+use plimsoll_mover::transfer_progress;
+use plimsoll_progress::{Meter, Percent, Snapshot, Task, Total, Unit, Wait};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::TransferLost;
+use crate::fs_backup::obstacle::{BlockableTransfer, Obstacle};
+use crate::transfer::progress;
+
+/// The agent reports a stall and its cause earlier, if it can. Later the leader detects the stall itself.
+const STALL_FLOOR: Duration = Duration::from_secs(34);
+
+/// A transfer with its task, its deadline and its obstacle.
+pub(super) struct FollowedTransfer<T> {
+    task: Task,
+    bytes: Meter,
+    wait: Option<Wait>,
+    obstacle: Option<(&'static str, Instant)>,
+    deadline: Instant,
+    /// Timeout, until the creation time is known.
+    undated: Option<Duration>,
+    ended: Option<oneshot::Sender<Result<Arc<T>, TransferLost>>>,
+}
+
+impl<T> FollowedTransfer<T> {
+    /// The receiver gets the result of the transfer.
+    pub fn new(task: Task, limit: Duration) -> (Self, oneshot::Receiver<Result<Arc<T>, TransferLost>>) {
+        let (sender, receiver) = oneshot::channel();
+        task.stall_floor(STALL_FLOOR);
+        let followed = Self {
+            bytes: task.meter(Unit::Bytes),
+            task,
+            wait: None,
+            obstacle: None,
+            deadline: Instant::now() + limit,
+            undated: Some(limit),
+            ended: Some(sender),
+        };
+        (followed, receiver)
+    }
+
+    /// Whether it has not ended.
+    pub fn is_active(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    pub fn is_overdue(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+}
+
+impl<T: BlockableTransfer> FollowedTransfer<T> {
+    /// Updates the task from the latest version of the transfer.
+    pub fn show(&mut self, object: &Arc<T>) {
+        let phase = object.phase();
+        self.set_deadline(object);
+        self.update_meters(object);
+        match phase {
+            TransferPhase::Completed => self.task.finish(),
+            TransferPhase::Canceled => self.task.cancel("cancelled"),
+            TransferPhase::Failed => self.task.fail(object.message().unwrap_or("failed without a message")),
+            TransferPhase::InProgress => self.wait = None,
+            _ => {}
+        }
+        if phase.is_ended() {
+            self.end(Ok(Arc::clone(object)));
+        }
+    }
+
+    /// The timeout counts from the creation of the transfer, also for a new leader.
+    fn set_deadline(&mut self, object: &T) {
+        let Some(limit) = self.undated.take() else { return };
+        let age = object.creation_timestamp().map(|created| Timestamp::now().duration_since(created.0));
+        // The local clock may be behind that of the API server.
+        let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
+        self.deadline = self.deadline.min(Instant::now() + limit.saturating_sub(age));
+    }
+
+    fn update_meters(&self, object: &T) {
+        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        let shown = object.progress().cloned().unwrap_or_default();
+        let summary = object.summary().cloned().unwrap_or_default();
+        if !object.phase().is_ended() {
+            self.show_activity(summary.doing.as_deref(), number(summary.files_done), number(summary.total_files));
+        }
+        let stalled = summary.stalled.map(|stall| stall.message.unwrap_or_default());
+        let (Some(total), Some(done)) = (number(shown.total_bytes), number(shown.bytes_done)) else {
+            return self.set_liveness(stalled.as_deref());
+        };
+        let grows = summary.percent.as_deref().is_none_or(|percent| percent.starts_with('~'));
+        let ended = object.phase() == TransferPhase::Completed;
+        self.bytes.set_total(if grows && !ended { Total::Growing(total) } else { Total::Final(total) });
+        self.bytes.set_done(done);
+        self.set_liveness(stalled.as_deref());
+    }
+
+    /// Updates the meters from the progress tree of the agent.
+    pub fn update_from_tree(&self, tree: &Snapshot) {
+        let shown = tree.nodes.iter().skip(1).find_map(transfer_progress);
+        // 0 of 0 would look complete.
+        if let Some(shown) = shown.filter(|shown| shown.total_bytes > 0) {
+            let grows = tree.percent().is_none_or(Percent::is_approximate);
+            let total = shown.total_bytes;
+            self.bytes.set_total(if grows { Total::Growing(total) } else { Total::Final(total) });
+            self.bytes.set_done(shown.bytes_done);
+        }
+        let (files, all) = progress::files(tree);
+        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        self.show_activity(progress::doing(tree), number(files), number(all));
+        self.set_liveness(tree.stall.as_ref().map(|stall| &*stall.message));
+    }
+
+    /// Shows the current activity and the file counts.
+    fn show_activity(&self, doing: Option<&str>, files: Option<u64>, all: Option<u64>) {
+        if let Some(doing) = doing {
+            self.task.say(doing);
+        }
+        if let Some(files) = files {
+            let meter = self.task.meter(Unit::Files);
+            meter.set_total(all.map_or(Total::Unknown, Total::Final));
+            meter.set_done(files);
+        }
+    }
+
+    fn set_liveness(&self, stalled: Option<&str>) {
+        match stalled {
+            Some(message) => self.task.liveness_failed(message),
+            None => self.task.liveness_ok(),
+        }
+    }
+
+    fn end(&mut self, how: Result<Arc<T>, TransferLost>) {
+        self.wait = None;
+        if let Some(ended) = self.ended.take() {
+            // The receiver may be gone.
+            let _ = ended.send(how);
+        }
+    }
+
+    pub fn mark_lost(&mut self, lost: TransferLost) {
+        self.task.fail(format!("it {lost}"));
+        self.end(Err(lost));
+    }
+
+    /// Shows the obstacle. Returns how long it has lasted.
+    pub fn set_obstacle(&mut self, obstacle: Option<&Obstacle>) -> Duration {
+        let Some(obstacle) = obstacle else {
+            (self.wait, self.obstacle) = (None, None);
+            return Duration::ZERO;
+        };
+        let message = format!("waiting: {}", obstacle.message);
+        match (&self.wait, self.obstacle) {
+            // The same obstacle with another message.
+            (Some(wait), Some((reason, _))) if reason == obstacle.reason => wait.reword(message),
+            _ => {
+                self.wait = Some(match obstacle.reason {
+                    "Queued" => self.task.wait_in_queue(message),
+                    _ => self.task.wait(message),
+                });
+                self.obstacle = Some((obstacle.reason, Instant::now()));
+            }
+        }
+        self.obstacle.map_or(Duration::ZERO, |(_, since)| since.elapsed())
+    }
+}

@@ -1,0 +1,193 @@
+//! Takes the snapshot of one volume: intent, call of the plugin, result, record.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_archive::volume_info::VolumeSnapshot;
+use plimsoll_engine::backup::actions::ItemId;
+use plimsoll_engine::ports::Effect;
+use plimsoll_engine::{Error, kill};
+use plimsoll_plugin::SnapshotProgressQuery;
+use serde_json::Value;
+
+use super::candidate::Candidate;
+use super::results::snapshot_entry;
+use super::{SnapshotBackup, Taken};
+use crate::fs_backup::ClaimInfo;
+use crate::snapshotter::earlier::named;
+use crate::snapshotter::locations::plugin_error;
+use crate::snapshotter::pending::PendingSnapshot;
+use crate::snapshotter::plugin_operation::{PluginOperation, PluginState, RecordSubject};
+use crate::snapshotter::zone;
+
+/// The expected duration of the snapshots: the weight of the stage once there are any.
+const EXPECTED_DURATION: Duration = Duration::from_mins(1);
+
+impl SnapshotBackup {
+    fn tags(&self, volume: &str) -> BTreeMap<String, String> {
+        let mut tags = self.parameters.labels.clone();
+        tags.insert("velero.io/backup".into(), self.parameters.job.name.clone());
+        tags.insert("velero.io/pv".into(), volume.to_owned());
+        tags
+    }
+
+    /// Takes a snapshot of a volume, unless an earlier server did.
+    pub(super) async fn snapshot(
+        &self,
+        name: &str,
+        volume: &Value,
+        candidate: &Candidate,
+        claim_info: &ClaimInfo,
+    ) -> Result<(), Error> {
+        self.parameters.job.task.start();
+        self.parameters.job.task.expect_duration(EXPECTED_DURATION);
+        let task = self.parameters.job.task.planned(name);
+        task.start();
+        let (snapshotter, zone) = (&candidate.snapshotter, zone::of(volume));
+        let facts = match snapshotter.volume_info(&candidate.handle, &zone).await {
+            Ok(facts) => facts,
+            Err(error) => {
+                task.fail(error.to_string());
+                return Err(plugin_error(&error));
+            }
+        };
+        let subject = SnapshotProgressQuery {
+            volume: candidate.handle.clone(),
+            tags: self.tags(name),
+            ..SnapshotProgressQuery::default()
+        };
+        let mut live = PluginOperation::new(
+            self.records(),
+            self.record_subject(name, &candidate.location),
+            Arc::clone(snapshotter),
+            subject,
+            task,
+        );
+        let effect = Effect::Snapshot {
+            location: candidate.location.clone(),
+            volume: name.to_owned(),
+            handle: candidate.handle.clone(),
+            volume_type: facts.volume_type,
+            zone,
+            iops: facts.iops,
+        };
+        let started = Timestamp::now();
+        let earlier = self.taken_earlier(name, &claim_info.namespace).await?;
+        live.begin().await?;
+        let (effect, answer) = if let Some(request) = earlier {
+            (request.effect, Ok(request.name.unwrap_or_default()))
+        } else {
+            let answer = self.create_snapshot(&effect, &mut live, &claim_info.namespace).await?;
+            (effect, answer)
+        };
+        self.record(effect, answer, live, claim_info, started).await
+    }
+
+    fn record_subject(&self, volume: &str, location: &str) -> RecordSubject {
+        let parameters = &self.parameters;
+        RecordSubject {
+            parent: parameters.job.name.clone(),
+            parent_uid: parameters.job.uid.clone(),
+            owner: parameters.job.owner.clone(),
+            since: parameters.created,
+            backup: parameters.job.name.clone(),
+            volume: volume.to_owned(),
+            location: location.to_owned(),
+            snapshot: String::new(),
+        }
+    }
+
+    /// Calls the plugin. The call is never repeated: its result is in the journal before anything relies on it.
+    async fn create_snapshot(
+        &self,
+        effect: &Effect,
+        live: &mut PluginOperation,
+        namespace: &str,
+    ) -> Result<Result<String, String>, Error> {
+        let Effect::Snapshot { volume, handle, zone, .. } = effect else { return Ok(Err(String::new())) };
+        let parameters = &self.parameters;
+        parameters.services.leader.fence.check()?;
+        let intent = parameters.journal.record_intent(effect.clone()).await?;
+        kill::point("snapshot.create.before");
+        let (snapshotter, tags) = (Arc::clone(&live.snapshotter), self.tags(volume));
+        let answer = tokio::select! {
+            biased;
+            answer = snapshotter.create_snapshot(handle, zone, &tags, parameters.limit) => answer,
+            never = live.follow() => match never {},
+        };
+        kill::point("snapshot.create.after");
+        let answer = match answer {
+            Err(error) if error.outcome_unknown() => self.resolve_unknown_outcome(error, volume, namespace).await?,
+            answer => answer,
+        };
+        let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
+        parameters.journal.record_result(intent, result).await?;
+        kill::point("snapshot.recorded.after");
+        Ok(answer.map_err(|error| error.to_string()))
+    }
+
+    /// Records the result of a call, and keeps track of the snapshot while it is still in progress.
+    async fn record(
+        &self,
+        effect: Effect,
+        answer: Result<String, String>,
+        mut live: PluginOperation,
+        claim_info: &ClaimInfo,
+        started: Timestamp,
+    ) -> Result<(), Error> {
+        let mut snapshot = snapshot_entry(&self.parameters, effect, &answer);
+        let id = match answer {
+            Ok(id) => id,
+            Err(why) => {
+                let name = &snapshot.spec.persistent_volume_name;
+                self.error(&claim_info.namespace, format!("snapshot of volume {name}: {why}"));
+                live.end(&Err(why)).await?;
+                self.add_taken(snapshot, claim_info, started, live);
+                return Ok(());
+            }
+        };
+        live.set_snapshot_name(&id).await?;
+        let in_progress = match live.poll().await {
+            PluginState::InProgress(_) | PluginState::Silent(_) => true,
+            PluginState::Unknown => false,
+            PluginState::Ended(how) => {
+                if let Err(why) = &how {
+                    let name = &snapshot.spec.persistent_volume_name;
+                    self.error(&claim_info.namespace, format!("snapshot {id} of volume {name}: {why}"));
+                    snapshot.status.phase = "Failed".into();
+                }
+                live.end(&how).await?;
+                false
+            }
+        };
+        if !in_progress {
+            live.end(&Ok(())).await?;
+        }
+        let (plugin, name) = (live.snapshotter.name().to_owned(), snapshot.spec.persistent_volume_name.clone());
+        let moving = self.add_taken(snapshot, claim_info, started, live);
+        if in_progress {
+            self.parameters.operations.track_existing(
+                &plugin,
+                ItemId::new("persistentvolumes", None, &name),
+                &id,
+                moving,
+            );
+        }
+        Ok(())
+    }
+
+    fn add_taken(
+        &self,
+        snapshot: VolumeSnapshot,
+        claim_info: &ClaimInfo,
+        started: Timestamp,
+        live: PluginOperation,
+    ) -> Arc<PendingSnapshot> {
+        let moving = Arc::new(PendingSnapshot::new(live));
+        let taken = Taken { snapshot, claim_info: claim_info.clone(), started, moving: Arc::clone(&moving) };
+        self.state().taken.push(taken);
+        moving
+    }
+}
