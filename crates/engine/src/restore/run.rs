@@ -27,7 +27,7 @@ use crate::item_filter::ItemFilter;
 use crate::item_operations::ItemOperations;
 use crate::outcome::{ItemOutcome, ItemRef, Recorder, Scope};
 use crate::ports::{LeadershipGuard, SnapshotRestorer, VolumeRestorer};
-use crate::{Error, kill};
+use crate::{Error, kill, unless_cancelled};
 
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -135,11 +135,7 @@ impl RestoreRun {
         let items = &self.state.items;
         items.set_total(self.plan.initial_total(&self.rules.actions));
         items.fail(self.plan.damaged);
-        tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => Err(Error::Cancelled),
-            answer = self.run_resources() => answer,
-        }
+        unless_cancelled(&self.cancel, Box::pin(self.run_resources())).await
     }
 
     async fn run_resources(&self) -> Result<(), Error> {
