@@ -8,8 +8,8 @@ use super::exec::{Exec, ExitResult, OutputListener};
 use super::pod_io::PodOutput;
 use super::pods::{CONTAINER, PodRequest};
 use crate::Error;
-use crate::board::Outputs;
 use crate::percent::Step;
+use crate::results::Outputs;
 
 /// Runs a command in a new pod.
 pub struct KubeTask;
@@ -26,10 +26,10 @@ pub struct MultiContainerRun;
 async fn run_pod(call: &Call, request: &PodRequest, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
     let handle = call.create_pod(request, false).await?;
     call.wait_until_started(&handle).await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     call.task.quiet();
     let outputs = call.wait_for_completion(&handle, container, must_succeed).await?;
-    call.gauge.reach(Step::Cleanup);
+    call.meters.reach(Step::Cleanup);
     Ok(outputs)
 }
 
@@ -185,10 +185,10 @@ impl Function for KubeExec {
             let container = arguments.optional_text("container")?;
             let exec = Exec::new(&namespace, &pod, container.as_deref(), arguments.list("command")?);
             exec.check(&call.client).await?;
-            call.gauge.reach(Step::Execution);
+            call.meters.reach(Step::Execution);
             call.task.quiet();
             let outputs = run_command(call, &exec, &pod).await?;
-            call.gauge.reach(Step::Cleanup);
+            call.meters.reach(Step::Cleanup);
             Ok(outputs)
         })
     }
@@ -213,14 +213,14 @@ impl Function for KubeExecAll {
             for exec in &execs {
                 exec.check(&call.client).await?;
             }
-            call.gauge.reach(Step::Execution);
+            call.meters.reach(Step::Execution);
             call.task.quiet();
             let results = join_all(execs.iter().map(|exec| async move {
                 let source = format!("{} {}", exec.pod, exec.container.as_deref().unwrap_or_default());
                 run_command(call, exec, &source).await
             }))
             .await;
-            call.gauge.reach(Step::Cleanup);
+            call.meters.reach(Step::Cleanup);
             merge_outputs(results)
         })
     }

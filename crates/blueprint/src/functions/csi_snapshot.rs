@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::call::{Call, Function, ResumePolicy};
 use super::snapshot_objects::{GROUP, SnapshotObjects};
 use crate::Error;
-use crate::board::Outputs;
+use crate::results::Outputs;
 
 /// Creates a snapshot of a claim.
 pub struct CreateSnapshot;

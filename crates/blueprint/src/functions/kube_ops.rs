@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::call::{Call, Function, ResumePolicy};
 use crate::Error;
-use crate::board::Outputs;
 use crate::params;
 use crate::percent::Step;
+use crate::results::Outputs;
 
 /// Interval of reads of an object.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -43,7 +43,7 @@ impl Function for KubeOps {
                     ));
                 }
             };
-            call.gauge.reach(Step::Cleanup);
+            call.meters.reach(Step::Cleanup);
             Ok(outputs)
         })
     }
@@ -67,7 +67,7 @@ async fn create(call: &Call) -> Result<Outputs, Error> {
     if resolved.is_empty() {
         return Err(Error::argument("spec", "no objects"));
     }
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let mut outputs = Outputs::new();
     for (api, resource, object) in resolved {
         call.host.authorize_effect()?;
@@ -154,7 +154,7 @@ fn referenced_object(call: &Call) -> Result<(Api<DynamicObject>, ApiResource, St
 
 async fn delete(call: &Call) -> Result<Outputs, Error> {
     let (api, resource, name, namespace) = referenced_object(call)?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     call.host.authorize_effect()?;
     call.host.failpoint("phase.object.before");
     let deleted = match api.delete(&name, &DeleteParams::default()).await {
@@ -177,7 +177,7 @@ async fn patch(call: &Call) -> Result<Outputs, Error> {
     let text = call.arguments.text("spec")?;
     let patch = documents(&text)?.into_iter().next().ok_or_else(|| Error::argument("spec", "empty"))?;
     let (api, resource, name, namespace) = referenced_object(call)?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     call.host.authorize_effect()?;
     let what = || format!("patch {} {name}", resource.plural);
     call.host.failpoint("phase.object.before");

@@ -5,8 +5,8 @@ use plimsoll_store::Store;
 
 use super::call::{Call, Function, ResumePolicy};
 use crate::Error;
-use crate::board::Outputs;
 use crate::profile::ResolvedProfile;
+use crate::results::Outputs;
 
 /// Deletes everything under a path.
 pub struct LocationDelete;

@@ -13,6 +13,7 @@ mod exec;
 pub mod function_spec;
 mod kube_ops;
 mod location_delete;
+mod phase_meters;
 mod pod_io;
 mod pod_log;
 mod pods;
@@ -21,9 +22,8 @@ mod snapshot_objects;
 mod volume_data;
 mod wait;
 
-pub use call::{
-    Call, Direction, Function, Gauge, Host, PodSettings, ResumePolicy, ToolsImage, TransferProgress, phase_identity,
-};
+pub use call::{Call, Function, Host, PodSettings, ResumePolicy, ToolsImage, phase_identity};
+pub use phase_meters::{Direction, PhaseMeters, TransferProgress};
 pub use pods::{OWN_KANDO, remove_pods};
 pub use restic::BackupSummary;
 

@@ -4,9 +4,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::call::{Call, Direction, TransferProgress};
+use super::call::Call;
 use super::exec::{Exec, ExitResult, OutputListener, PROGRAM_NOT_FOUND};
 use super::location_delete::profile;
+use super::phase_meters::{Direction, TransferProgress};
 use crate::Error;
 
 /// Exit code for a missing repository, since restic 0.17.
@@ -373,7 +374,7 @@ impl<'a> ResticOutput<'a> {
             self.saved = Some(message.saved());
         }
         self.moved = message.moved(self.moved, direction);
-        self.call.gauge.moved(mover, self.moved);
+        self.call.meters.report(mover, self.moved);
     }
 }
 

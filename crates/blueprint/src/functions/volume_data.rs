@@ -11,15 +11,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::backup_path::{ContainerPath, backup_path};
-use super::call::{Call, Direction, Function, ResumePolicy, TransferProgress};
+use super::call::{Call, Function, ResumePolicy};
 use super::commands::merge_outputs;
 use super::location_delete::profile;
+use super::phase_meters::{Direction, TransferProgress};
 use super::pods::{CONTAINER, PodHandle, PodRequest};
 use super::restic::{BackupSummary, RepositoryError, Restic, Snapshot, size};
 use crate::Error;
-use crate::board::Outputs;
 use crate::params::claims_of;
 use crate::percent::Step;
+use crate::results::Outputs;
 
 /// The version of the functions in their outputs.
 const VERSION: &str = "v0.0.0";
@@ -104,7 +105,7 @@ pub async fn backup_with_restic(
 ) -> Result<(BackupSummary, String), Error> {
     restic.ensure().await?;
     let tag = random_tag();
-    call.gauge.moved(mover, TransferProgress { direction: Direction::Upload, ..TransferProgress::default() });
+    call.meters.report(mover, TransferProgress { direction: Direction::Upload, ..TransferProgress::default() });
     call.host.failpoint("phase.backup.before");
     let saved = restic.backup(path, &tag, mover).await?;
     call.host.failpoint("phase.backup.after");
@@ -232,7 +233,7 @@ async fn restore(call: &Call, request: RestoreRequest<'_>) -> Result<Outputs, Er
     let snapshot = snapshot.ok_or_else(|| Error::Missing(format!("no matching snapshot in {}", request.prefix)))?;
     let mover = if request.part.is_empty() { "restore" } else { request.part };
     let (total, _) = restic.stats(&snapshot.id, "restore-size").await?;
-    call.gauge.moved(
+    call.meters.report(
         mover,
         TransferProgress { direction: Direction::Download, total: Some(total), ..TransferProgress::default() },
     );
@@ -249,7 +250,7 @@ async fn restore(call: &Call, request: RestoreRequest<'_>) -> Result<Outputs, Er
         sent: Some(total),
         seconds_left: None,
     };
-    call.gauge.moved(mover, done);
+    call.meters.report(mover, done);
     call.log(&format!("snapshot {} restored: {}", snapshot.id, size(total)));
     Ok(Outputs::new())
 }
@@ -339,11 +340,11 @@ async fn delete_data(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let prefix = arguments.text("backupArtifactPrefix")?;
     let handle = idle(call, "delete-data-", arguments.text("namespace")?, &BTreeMap::new(), "").await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let restic = restic_in(call, &handle, &prefix)?;
     forget(call, &restic, arguments.optional_text("backupID")?, arguments.optional_text("backupTag")?).await?;
     let freed = reclaim(call, &restic).await?;
-    call.gauge.reach(Step::Cleanup);
+    call.meters.reach(Step::Cleanup);
     Ok(outputs(json!({ "spaceFreed": format!("{freed} B") })))
 }
 
@@ -352,14 +353,14 @@ async fn delete_data_all(call: &Call) -> Result<Outputs, Error> {
     let prefix = arguments.text("backupArtifactPrefix")?;
     let infos = backup_infos(call)?;
     let handle = idle(call, "delete-data-", arguments.text("namespace")?, &BTreeMap::new(), "").await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let mut freed = 0;
     for info in infos.into_values() {
         let restic = restic_in(call, &handle, &format!("{}/{}", prefix.trim_end_matches('/'), info.pod_name))?;
         forget(call, &restic, Some(info.backup_id), None).await?;
         freed += reclaim(call, &restic).await?;
     }
-    call.gauge.reach(Step::Cleanup);
+    call.meters.reach(Step::Cleanup);
     Ok(outputs(json!({ "spaceFreed": format!("{freed} B") })))
 }
 
@@ -368,18 +369,18 @@ async fn backup_data_stats(call: &Call) -> Result<Outputs, Error> {
     let mode = arguments.optional_text("statsMode")?.unwrap_or_else(|| "restore-size".into());
     let prefix = arguments.text("backupArtifactPrefix")?;
     let handle = idle(call, "backup-stats-", arguments.text("namespace")?, &BTreeMap::new(), "").await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let (bytes, files) = restic_in(call, &handle, &prefix)?.stats(&arguments.text("backupID")?, &mode).await?;
-    call.gauge.reach(Step::Cleanup);
+    call.meters.reach(Step::Cleanup);
     Ok(outputs(json!({ "mode": mode, "fileCount": files.to_string(), "size": size(bytes), "version": VERSION })))
 }
 
 async fn check_repository(call: &Call) -> Result<Outputs, Error> {
     let prefix = call.arguments.text("backupArtifactPrefix")?;
     let handle = idle(call, "check-repository-", call.server_namespace.clone(), &BTreeMap::new(), "").await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let repository_error = restic_in(call, &handle, &prefix)?.repository_error().await?;
-    call.gauge.reach(Step::Cleanup);
+    call.meters.reach(Step::Cleanup);
     let is = |request: RepositoryError| (repository_error == Some(request)).to_string();
     Ok(outputs(
         json!({ "passwordIncorrect": is(RepositoryError::WrongPassword), "repoUnavailable": is(RepositoryError::NotFound), "version": VERSION }),

@@ -11,7 +11,7 @@ use super::arguments::Arguments;
 use super::call::{Call, Function, ResumePolicy};
 use super::kube_ops;
 use crate::Error;
-use crate::board::Outputs;
+use crate::results::Outputs;
 use crate::template::{Template, render_value};
 
 /// Interval of evaluations.

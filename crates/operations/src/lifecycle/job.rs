@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Lifecycle, OperationRuntime};
 use crate::journal::{ConfigMapJournal, JournalEntry};
 use crate::operation_record::{OperationRecord, Subject};
+use crate::subject_status::SubjectStatus;
 
 /// The stages of an operation, planned from the start: what has not started counts in the percentage too.
 pub struct Stages(Vec<(&'static str, Task)>);
@@ -45,6 +46,8 @@ pub struct Job<K: Lifecycle> {
     pub tree: plimsoll_progress::Operation,
     /// Its Operation.
     pub record: Arc<OperationRecord>,
+    /// The writer of the subject's status.
+    pub(crate) status: Arc<SubjectStatus>,
     /// Its journal.
     pub journal: Arc<ConfigMapJournal>,
     /// What earlier attempts wrote into the journal.
@@ -80,6 +83,11 @@ impl<K: Lifecycle> Job<K> {
         F: Future<Output = Result<T, Error>>,
     {
         RetryPolicy::default().run(&self.tree.root(), attempt).await
+    }
+
+    /// Writes the status as it is now, before the work continues.
+    pub async fn publish_status(&self) -> Result<(), Error> {
+        self.status.publish(&self.tree).await
     }
 
     /// Changes the subject by a merge patch, and retries while the API server does not answer. Returns the subject.
