@@ -17,12 +17,24 @@ use crate::Error;
 use crate::params::Params;
 use crate::results::Outputs;
 
+/// The code of a function.
+pub(super) type Run = for<'a> fn(&'a Call) -> BoxFuture<'a, Result<Outputs, Error>>;
+
 /// A supported function of Kanister.
-pub trait Function: Send + Sync {
+pub struct Function {
+    /// The name in a phase's `func`.
+    pub name: &'static str,
     /// How to handle a phase whose server stopped while it ran.
-    fn resume_policy(&self) -> ResumePolicy;
-    /// Runs the function. Dropping the future stops it; [`Call::clean_up`] deletes what it created in the cluster.
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>>;
+    pub resume_policy: ResumePolicy,
+    pub(super) run: Run,
+}
+
+impl Function {
+    /// Runs the function. The caller reports the last step, the cleanup. Dropping the future stops it; [`Call::clean_up`]
+    /// deletes what it created in the cluster.
+    pub fn run<'a>(&self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
+        (self.run)(call)
+    }
 }
 
 /// How to handle a phase whose server stopped while it ran.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, discovery};
@@ -10,7 +9,7 @@ use plimsoll_api::kanister::v1alpha1::ObjectReference;
 use plimsoll_progress::{Total, Unit};
 use serde_json::{Value, json};
 
-use super::call::{Call, Function, ResumePolicy};
+use super::call::Call;
 use crate::Error;
 use crate::params;
 use crate::percent::Step;
@@ -20,32 +19,13 @@ use crate::results::Outputs;
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Creates, deletes or patches objects.
-pub struct KubeOps;
-/// Scales a workload.
-pub struct ScaleWorkload;
-
-impl Function for KubeOps {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let operation = call.arguments.text("operation")?;
-            let outputs = match operation.as_str() {
-                "create" => create(call).await?,
-                "delete" => delete(call).await?,
-                "patch" => patch(call).await?,
-                other => {
-                    return Err(Error::argument(
-                        "operation",
-                        format!("expected create, delete or patch, found {other:?}"),
-                    ));
-                }
-            };
-            call.meters.reach(Step::Cleanup);
-            Ok(outputs)
-        })
+pub async fn kube_ops(call: &Call) -> Result<Outputs, Error> {
+    let operation = call.arguments.text("operation")?;
+    match operation.as_str() {
+        "create" => create(call).await,
+        "delete" => delete(call).await,
+        "patch" => patch(call).await,
+        other => Err(Error::argument("operation", format!("expected create, delete or patch, found {other:?}"))),
     }
 }
 
@@ -195,31 +175,24 @@ async fn patch(call: &Call) -> Result<Outputs, Error> {
     Ok(object_outputs(&resource, &name, namespace.as_deref()))
 }
 
-impl Function for ScaleWorkload {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
+/// Scales a workload.
+pub async fn scale_workload(call: &Call) -> Result<Outputs, Error> {
+    let target = Target::of(call)?;
+    let request = call.arguments.count("replicas")?;
+    let before = target.read(call).await?;
+    // Stored by an earlier server that may have scaled the workload already.
+    let original = if let Some(known) = call.host.recall("originalReplicaCount") {
+        known
+    } else {
+        let now = before["spec"]["replicas"].as_u64().unwrap_or(1).to_string();
+        call.host.remember("originalReplicaCount", now.clone()).await?;
+        now
+    };
+    target.scale(call, request).await?;
+    if call.arguments.flag("waitForReady", true)? {
+        target.wait(call, request).await?;
     }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let target = Target::of(call)?;
-            let request = call.arguments.count("replicas")?;
-            let before = target.read(call).await?;
-            // Stored by an earlier server that may have scaled the workload already.
-            let original = if let Some(known) = call.host.recall("originalReplicaCount") {
-                known
-            } else {
-                let now = before["spec"]["replicas"].as_u64().unwrap_or(1).to_string();
-                call.host.remember("originalReplicaCount", now.clone()).await?;
-                now
-            };
-            target.scale(call, request).await?;
-            if call.arguments.flag("waitForReady", true)? {
-                target.wait(call, request).await?;
-            }
-            Ok(json!({ "originalReplicaCount": original }).as_object().cloned().unwrap_or_default())
-        })
-    }
+    Ok(json!({ "originalReplicaCount": original }).as_object().cloned().unwrap_or_default())
 }
 
 /// A workload with replicas.

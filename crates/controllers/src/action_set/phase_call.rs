@@ -48,7 +48,7 @@ impl Phase<'_> {
         params: &mut Params,
         journal: &PhaseJournal,
         started_elsewhere: bool,
-    ) -> Result<(&'static dyn Function, Call), PhaseError> {
+    ) -> Result<(&'static Function, Call), PhaseError> {
         let func = self.spec.func.as_deref().unwrap_or_default();
         let missing = || PhaseError::Unsupported(format!("function {func} cannot be run"));
         let function = functions::find(func).ok_or_else(missing)?;
@@ -65,7 +65,7 @@ impl Phase<'_> {
     /// Whether a phase that was started before may run.
     fn check_resume_policy(
         &self,
-        function: &dyn Function,
+        function: &Function,
         journal: &PhaseJournal,
         started_elsewhere: bool,
     ) -> Result<(), PhaseError> {
@@ -73,7 +73,7 @@ impl Phase<'_> {
         if !started || self.planned.is_repeatable(self.name()) {
             return Ok(());
         }
-        match function.resume_policy() {
+        match function.resume_policy {
             ResumePolicy::Repeat => Ok(()),
             ResumePolicy::Resume if !started_elsewhere => Ok(()),
             ResumePolicy::Resume => Err(PhaseError::Interrupted("another controller started it".into())),
@@ -130,7 +130,7 @@ impl Phase<'_> {
     }
 
     /// Runs the function until it ends, is cancelled or exceeds its time limit.
-    pub async fn call_function(&self, function: &dyn Function, call: &Call) -> Result<Outputs, PhaseError> {
+    pub async fn call_function(&self, function: &Function, call: &Call) -> Result<Outputs, PhaseError> {
         let limit = self.planned.timeout(self.name());
         if let Some(limit) = limit {
             self.task.deadline(limit);
