@@ -49,7 +49,7 @@ pub async fn backup_path(
 }
 
 fn report_summary(call: &Call, pod: &str, saved: BackupSummary, tag: String) -> (BackupSummary, String) {
-    call.meters.report(pod, saved.moved());
+    call.meters.report(pod, saved.progress());
     call.log(&format!("snapshot {} saved: {} files, {}", saved.id, saved.files, size(saved.size)));
     (saved, tag)
 }

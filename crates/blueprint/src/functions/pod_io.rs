@@ -109,8 +109,8 @@ impl Frames {
             return;
         }
         let direction = if operation.starts_with("pull") { Direction::Download } else { Direction::Upload };
-        if let Some(moved) = replica.snapshot().as_ref().and_then(|tree| byte_progress(direction, tree)) {
-            call.meters.report(&format!("{}#{number}", self.source), moved);
+        if let Some(progress) = replica.snapshot().as_ref().and_then(|tree| byte_progress(direction, tree)) {
+            call.meters.report(&format!("{}#{number}", self.source), progress);
         }
     }
 }
