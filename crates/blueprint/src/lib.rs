@@ -12,7 +12,7 @@
 //! This crate must never let a template read the environment of the controller or exceed its limits, nor write anything but data
 //! and Kanister's protocol to the standard output of a pod.
 
-pub mod board;
+mod action_set_status;
 mod error;
 pub mod functions;
 pub mod kando;
@@ -20,7 +20,9 @@ pub mod output;
 pub mod params;
 pub mod percent;
 pub mod profile;
+pub mod results;
 pub mod template;
 pub mod validate;
 
+pub use action_set_status::action_set_status;
 pub use error::Error;

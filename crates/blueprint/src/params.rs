@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::Error;
-use crate::board::Outputs;
 use crate::profile::{self, ResolvedProfile};
+use crate::results::Outputs;
 
 /// A larger target is not stored, but read again.
 const MAX_TARGET_SIZE: usize = 64 << 10;

@@ -28,6 +28,27 @@ pub enum Step {
 }
 
 impl Step {
+    /// The number of steps.
+    pub const COUNT: u64 = 3;
+
+    /// The number of steps before this one.
+    pub fn count(self) -> u64 {
+        match self {
+            Self::Prerequisites => 0,
+            Self::Execution => 1,
+            Self::Cleanup => 2,
+        }
+    }
+
+    /// The step after this number of steps.
+    pub fn from_count(count: u64) -> Self {
+        match count {
+            0 => Self::Prerequisites,
+            1 => Self::Execution,
+            _ => Self::Cleanup,
+        }
+    }
+
     /// The percentage at the start of the step: none, one or two thirds.
     pub fn reached(self) -> Hundredths {
         match self {

@@ -27,6 +27,7 @@ pub mod projection;
 mod queue;
 mod status_writer;
 mod subject;
+mod subject_status;
 mod watch_backoff;
 mod write_budget;
 
@@ -38,7 +39,8 @@ pub use lifecycle::{Completion, Job, Lifecycle, OperationRuntime, Requirements, 
 pub use live_progress::{Flush, LiveProgress};
 pub use operation_record::{Holder, OperationRecord};
 pub use progress_floor::ItemCounters;
-pub use status_writer::{Projection, WRITE_INTERVAL, is_same_except_times, summary_patch};
+pub use status_writer::WRITE_INTERVAL;
 pub use subject::{Subject, operation_name};
+pub use subject_status::summary_patch;
 pub use watch_backoff::WatchBackoff;
 pub use write_budget::WriteBudget;

@@ -4,23 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{kill, log};
 use plimsoll_progress::{Observer, Snapshot, Stall, State};
-use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::event_recorder::{EventRecorder, EventType};
 use crate::operation_record::OperationRecord;
-use crate::progress_floor::ItemCounters;
-use crate::projection;
 use crate::subject::Subject;
+use crate::subject_status::SubjectStatus;
 use crate::write_budget::WriteBudget;
 
 const SUBJECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,27 +33,16 @@ pub struct StatusWriter {
 /// What to write, and where to.
 pub struct StatusWriterSettings {
     pub tree: Observer,
-    pub cluster: Cluster,
+    /// The status of the subject.
+    pub status: Arc<SubjectStatus>,
     pub record: Arc<OperationRecord>,
     pub subject: Subject,
-    /// The path of the subject's custom resource.
-    pub path: String,
-    /// What its own progress fields show.
-    pub counters: ItemCounters,
     /// Where its log grows.
     pub scratch: PathBuf,
     /// Where stalls are recorded.
     pub events: EventRecorder,
     /// Shared by all operations of this server.
     pub write_budget: WriteBudget,
-    /// Writes the subject, if the tree alone does not say how far it is.
-    pub projection: Option<Arc<dyn Projection>>,
-}
-
-/// Writes a subject whose status is more than its tree.
-pub trait Projection: Send + Sync {
-    /// Writes it if it has changed. `more` belongs into the status too.
-    fn write<'a>(&'a self, snapshot: &'a Snapshot, more: Value) -> BoxFuture<'a, ()>;
 }
 
 impl StatusWriter {
@@ -80,8 +63,7 @@ impl StatusWriter {
 async fn run(settings: StatusWriterSettings, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(SUBJECT_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last =
-        LastWritten { shown: Value::Null, signature: None, conditions: Vec::new(), verdict: None, operation: None };
+    let mut last = LastWritten { verdict: None, operation: None };
     loop {
         let permit = async {
             ticks.tick().await;
@@ -95,16 +77,13 @@ async fn run(settings: StatusWriterSettings, stop: CancellationToken) {
             return;
         }
         let snapshot = settings.tree.snapshot();
-        last.write_subject(&settings, &snapshot).await;
+        settings.status.refresh(&snapshot).await;
         last.write_operation(&settings, &snapshot).await;
     }
 }
 
-/// What was written last.
+/// The state of the Operation that was written last.
 struct LastWritten {
-    shown: Value,
-    signature: Option<(State, Option<String>)>,
-    conditions: Vec<Condition>,
     verdict: Option<SignificantState>,
     operation: Option<Instant>,
 }
@@ -118,32 +97,6 @@ struct SignificantState {
 }
 
 impl LastWritten {
-    async fn write_subject(&mut self, settings: &StatusWriterSettings, snapshot: &Snapshot) {
-        let mut status = projection::progress(snapshot, settings.counters);
-        let summary = projection::summary(snapshot, Timestamp::now());
-        status["plimsoll"] = summary_patch(&summary);
-        // The message of a condition changes with every task: only a change of its status is worth a write.
-        let signature = (snapshot.state(), snapshot.stall.as_ref().map(|stall| stall.task.to_string()));
-        if self.signature.as_ref() != Some(&signature) {
-            self.conditions = projection::conditions(snapshot, &self.conditions, Timestamp::now());
-            self.signature = Some(signature);
-        }
-        status["conditions"] = json!(self.conditions);
-        if let Some(projection) = &settings.projection {
-            return projection.write(snapshot, status).await;
-        }
-        if is_same_except_times(&status, &self.shown) {
-            return;
-        }
-        let patch = json!({ "status": status }).to_string().into_bytes();
-        kill::point("status.progress.before");
-        match settings.cluster.merge(&settings.path, patch).await {
-            Ok(_) => self.shown = status,
-            Err(error) => debug!("progress of {}: {error}", settings.record.name()),
-        }
-        kill::point("status.progress.after");
-    }
-
     async fn write_operation(&mut self, settings: &StatusWriterSettings, snapshot: &Snapshot) {
         let verdict = SignificantState {
             state: snapshot.state(),
@@ -201,29 +154,6 @@ fn stall_event(known: Option<&str>, stall: Option<&Stall>) -> Option<(EventType,
         (Some(task), None) => Some((EventType::Normal, "Recovered", format!("{task} advances again"))),
         _ => None,
     }
-}
-
-/// A merge patch leaves alone what it does not name: a stall that is over, a time left that is no longer known, must be
-/// named as null.
-pub fn summary_patch(summary: &plimsoll_api::summary::ProgressSummary) -> Value {
-    let mut value = json!({ "percent": null, "rate": null, "unit": null, "secondsLeft": null, "lastAdvance": null, "task": null, "stalled": null });
-    let shown = serde_json::to_value(summary).unwrap_or_default();
-    if let (Some(value), Value::Object(shown)) = (value.as_object_mut(), shown) {
-        value.extend(shown);
-    }
-    value
-}
-
-/// Whether two statuses differ in nothing but the time of the last advance.
-pub fn is_same_except_times(a: &Value, b: &Value) -> bool {
-    let strip = |value: &Value| {
-        let mut value = value.clone();
-        if let Some(summary) = value.get_mut("plimsoll").and_then(Value::as_object_mut) {
-            summary.remove("lastAdvance");
-        }
-        value
-    };
-    strip(a) == strip(b)
 }
 
 #[cfg(test)]

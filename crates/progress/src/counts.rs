@@ -14,6 +14,17 @@ pub enum Unit {
     Files,
     /// Steps of a procedure, each as long as the others for all we know.
     Steps,
+    /// Bytes sent to a store: fewer than were read where the store has some of them already.
+    Uploaded,
+    /// Bytes received from a store.
+    Downloaded,
+}
+
+impl Unit {
+    /// Whether it counts bytes of any sort.
+    pub fn is_bytes(self) -> bool {
+        matches!(self, Self::Bytes | Self::Uploaded | Self::Downloaded)
+    }
 }
 
 /// How much there is to do, as far as it is known.

@@ -144,6 +144,7 @@ impl Replica {
                 reason: Some(Arc::clone(&reason)),
                 rate: None,
                 left: None,
+                reported_left: None,
                 stall: None,
                 overdue: false,
                 ..received.aged(now)

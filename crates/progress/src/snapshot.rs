@@ -56,6 +56,9 @@ pub struct Node {
     /// How long it will take from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<TimeLeft>,
+    /// The seconds left as the program at work reports them, for work whose time this tree cannot estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_left: Option<u64>,
     /// How long it was expected to take in all, in milliseconds: its weight in its parent's percentage.
     #[serde(
         default,
@@ -187,7 +190,7 @@ impl Node {
         let stall = self.stall.as_ref().map(|stall| (&stall.task, stall.reason, &stall.message));
         (
             (&self.path, &self.name, self.state, &self.reason, &self.item, &self.hint),
-            (&self.meters, self.percent, self.rate, self.left, self.expected),
+            (&self.meters, self.percent, self.rate, self.left, self.reported_left, self.expected),
             (self.quiet, self.overdue, stall, self.signals, self.folded),
             // The time a task took is a fact once it has ended; before that it is an age.
             if self.state.is_ended() { self.ages.elapsed } else { None },

@@ -125,6 +125,7 @@ fn node(cell: &Cell, live: &TaskFields, now: Duration) -> Node {
         percent: None,
         rate: None,
         left: None,
+        reported_left: live.reported_left.filter(|_| state.is_open()),
         expected: live.expected,
         quiet: live.quiet,
         overdue: state.is_open() && live.deadline.is_some_and(|deadline| now > deadline),

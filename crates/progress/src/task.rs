@@ -136,6 +136,11 @@ impl Task {
         self.0.change(|live| live.expected = Some(expected));
     }
 
+    /// The seconds left as the program at work reports them; `None` when it reports none.
+    pub fn report_left(&self, seconds: Option<u64>) {
+        self.0.change(|live| live.reported_left = seconds);
+    }
+
     /// All children weigh the same, whatever their durations: blueprint actions.
     pub fn equal_weights(&self) {
         self.0.change(|live| live.equal_weights = true);

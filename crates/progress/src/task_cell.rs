@@ -41,6 +41,8 @@ pub(crate) struct TaskFields {
     /// Its last signal other than a count.
     pub(crate) signalled: Duration,
     pub(crate) signals: u64,
+    /// The seconds left as the program at work reports them.
+    pub(crate) reported_left: Option<u64>,
     pub(crate) expected: Option<Duration>,
     /// Known from earlier runs; otherwise an estimate that serves as a weight.
     pub(crate) expected_by_history: bool,

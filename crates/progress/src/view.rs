@@ -132,7 +132,7 @@ fn row(node: &Node, depth: usize, bytes: Option<Counts>) -> Row {
 
 /// Everything countable but bytes: `412/1024 items, 3 skipped`.
 fn counts_text(node: &Node) -> String {
-    let countable = node.meters.iter().filter(|counts| counts.unit != Unit::Bytes);
+    let countable = node.meters.iter().filter(|counts| !counts.unit.is_bytes());
     countable.map(count_text).collect::<Vec<_>>().join(", ")
 }
 
@@ -153,8 +153,8 @@ pub fn unit_word(unit: Unit, number: u64) -> &'static str {
     match (unit, number) {
         (Unit::Items, 1) => "item",
         (Unit::Items, _) => "items",
-        (Unit::Bytes, 1) => "byte",
-        (Unit::Bytes, _) => "bytes",
+        (Unit::Bytes | Unit::Uploaded | Unit::Downloaded, 1) => "byte",
+        (Unit::Bytes | Unit::Uploaded | Unit::Downloaded, _) => "bytes",
         (Unit::Files, 1) => "file",
         (Unit::Files, _) => "files",
         (Unit::Steps, 1) => "step",
@@ -173,10 +173,7 @@ fn bytes_text(counts: &Counts) -> String {
 
 /// So many a second: `35.1 MiB/s`, `12 items/s`.
 pub fn rate_text(rate: u64, unit: Unit) -> String {
-    match unit {
-        Unit::Bytes => format!("{}/s", size_text(rate)),
-        unit => format!("{rate} {}/s", unit_word(unit, rate)),
-    }
+    if unit.is_bytes() { format!("{}/s", size_text(rate)) } else { format!("{rate} {}/s", unit_word(unit, rate)) }
 }
 
 /// A size with one decimal: `1.2 GiB`. Cut, not rounded, like every number here.

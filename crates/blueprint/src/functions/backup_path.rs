@@ -5,10 +5,11 @@ use std::path::{Component, Path, PathBuf};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 
-use super::call::{Call, Direction, TransferProgress};
+use super::call::Call;
 use super::data_movers::{Repository, VolumeTransfer};
 use super::exec::Exec;
 use super::location_delete::profile;
+use super::phase_meters::{Direction, TransferProgress};
 use super::restic::{BackupSummary, Restic, default_password, size};
 use super::{container_mover, volume_data};
 use crate::Error;
@@ -33,7 +34,7 @@ pub async fn backup_path(
 ) -> Result<(BackupSummary, String), Error> {
     let ContainerPath { namespace, pod, container, path } = *source;
     Exec::new(namespace, pod, Some(container), Vec::new()).check(&call.client).await?;
-    call.gauge.moved(pod, TransferProgress { direction: Direction::Upload, ..TransferProgress::default() });
+    call.meters.report(pod, TransferProgress { direction: Direction::Upload, ..TransferProgress::default() });
     let tag = volume_data::random_tag();
     let repository = repository(call, prefix)?;
     if let Some(saved) = container_mover::backup(call, (namespace, pod, container), &repository, (path, &tag)).await? {
@@ -48,7 +49,7 @@ pub async fn backup_path(
 }
 
 fn report_summary(call: &Call, pod: &str, saved: BackupSummary, tag: String) -> (BackupSummary, String) {
-    call.gauge.moved(pod, saved.moved());
+    call.meters.report(pod, saved.progress());
     call.log(&format!("snapshot {} saved: {} files, {}", saved.id, saved.files, size(saved.size)));
     (saved, tag)
 }

@@ -1,31 +1,39 @@
-//! One call of a function: its inputs, its host and its progress.
+//! One call of a function: its inputs, its host and its task.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
-use plimsoll_progress::{Task, Total, Unit};
+use plimsoll_progress::Task;
 use sha2::{Digest, Sha256};
 
 use super::arguments::Arguments;
 use super::data_movers::DataMovers;
 use super::function_spec::ProgressKind;
+use super::phase_meters::PhaseMeters;
 use crate::Error;
-use crate::board::{Outputs, Sample};
 use crate::params::Params;
-use crate::percent::{self, Bytes, Step};
+use crate::results::Outputs;
+
+/// The code of a function.
+pub(super) type Run = for<'a> fn(&'a Call) -> BoxFuture<'a, Result<Outputs, Error>>;
 
 /// A supported function of Kanister.
-pub trait Function: Send + Sync {
+pub struct Function {
+    /// The name in a phase's `func`.
+    pub name: &'static str,
     /// How to handle a phase whose server stopped while it ran.
-    fn resume_policy(&self) -> ResumePolicy;
-    /// Runs the function. Dropping the future stops it; [`Call::clean_up`] deletes what it created in the cluster.
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>>;
-    /// The progress, for the status.
-    fn progress(&self, call: &Call) -> Result<Sample, Error> {
-        Ok(call.gauge.sample())
+    pub resume_policy: ResumePolicy,
+    pub(super) run: Run,
+}
+
+impl Function {
+    /// Runs the function. The caller reports the last step, the cleanup. Dropping the future stops it; [`Call::clean_up`]
+    /// deletes what it created in the cluster.
+    pub fn run<'a>(&self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
+        (self.run)(call)
     }
 }
 
@@ -104,8 +112,8 @@ pub struct Call {
     pub owner: OwnerReference,
     /// The task of the phase.
     pub task: Task,
-    /// The progress.
-    pub gauge: Gauge,
+    /// The meters of its task.
+    pub meters: PhaseMeters,
     /// The process that runs it.
     pub host: Arc<dyn Host>,
     /// Data movers for containers without restic.
@@ -117,7 +125,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call; the gauge reports on `task`.
+    /// A call that reports its progress to `task`.
     #[expect(clippy::too_many_arguments, reason = "each argument is independent of the others")]
     pub fn new(
         client: Client,
@@ -129,11 +137,11 @@ impl Call {
         pod_settings: PodSettings,
         owner: OwnerReference,
         task: Task,
-        shown: ProgressKind,
+        progress: ProgressKind,
         host: Arc<dyn Host>,
     ) -> Self {
         let identity = phase_identity(identity);
-        let gauge = Gauge::new(shown, task.clone());
+        let meters = PhaseMeters::new(progress, task.clone());
         Self {
             client,
             server_namespace,
@@ -145,7 +153,7 @@ impl Call {
             pod_settings,
             owner,
             task,
-            gauge,
+            meters,
             host,
             data_movers: None,
             resumed: false,
@@ -157,113 +165,4 @@ impl Call {
     pub fn log(&self, line: &str) {
         self.host.log(&format!("{}: {}", self.label, self.params.redact(line)));
     }
-}
-
-/// The direction of a transfer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
-    /// To the store.
-    #[default]
-    Upload,
-    /// From the store.
-    Download,
-}
-
-/// The progress of one data mover.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TransferProgress {
-    /// The direction.
-    pub direction: Direction,
-    /// Bytes processed.
-    pub read: u64,
-    /// Total bytes, if known.
-    pub total: Option<u64>,
-    /// Bytes transferred, once reported.
-    pub sent: Option<u64>,
-    /// Maximum of the seconds left.
-    pub seconds_left: Option<u64>,
-}
-
-/// The progress of a call.
-pub struct Gauge {
-    shown: ProgressKind,
-    task: Task,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    step: Step,
-    data_movers: BTreeMap<String, TransferProgress>,
-}
-
-impl Gauge {
-    fn new(shown: ProgressKind, task: Task) -> Self {
-        if shown == ProgressKind::Steps {
-            task.meter(Unit::Steps).set_total(Total::Final(3));
-        }
-        Self { shown, task, state: Mutex::default() }
-    }
-
-    /// Advances to a step.
-    pub fn reach(&self, step: Step) {
-        let mut state = self.lock();
-        state.step = state.step.max(step);
-        if self.shown == ProgressKind::Steps {
-            self.task.meter(Unit::Steps).set_done(match state.step {
-                Step::Prerequisites => 0,
-                Step::Execution => 1,
-                Step::Cleanup => 2,
-            });
-        }
-        self.task.touch();
-    }
-
-    /// Sets the progress of one of several data movers.
-    pub fn moved(&self, mover: &str, moved: TransferProgress) {
-        let mut state = self.lock();
-        state.data_movers.insert(mover.to_owned(), moved);
-        let bytes = sum(&state.data_movers);
-        let meter = self.task.meter(Unit::Bytes);
-        if let Some(total) = bytes.total {
-            meter.set_total(Total::Growing(total));
-        }
-        meter.set_done(bytes.done);
-    }
-
-    /// Whether the progress of the phase is measured in bytes.
-    pub fn is_measured_in_bytes(&self) -> bool {
-        self.shown == ProgressKind::Bytes
-    }
-
-    /// The progress, for the status.
-    pub fn sample(&self) -> Sample {
-        let state = self.lock();
-        let of = |direction: Direction| {
-            state.data_movers.values().filter(move |moved| moved.direction == direction).copied().collect::<Vec<_>>()
-        };
-        let (up, down) = (of(Direction::Upload), of(Direction::Download));
-        let sent = |all: &[TransferProgress]| all.iter().filter_map(|moved| moved.sent).reduce(u64::saturating_add);
-        let total = |all: &[TransferProgress]| {
-            all.iter().map(|moved| moved.total).sum::<Option<u64>>().filter(|_| !all.is_empty())
-        };
-        Sample {
-            percent: percent::running(self.shown, state.step, sum(&state.data_movers)),
-            uploaded: sent(&up),
-            upload_total: total(&up),
-            downloaded: sent(&down),
-            download_total: total(&down),
-            seconds_left: state.data_movers.values().filter_map(|moved| moved.seconds_left).max(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn sum(data_movers: &BTreeMap<String, TransferProgress>) -> Bytes {
-    let done = data_movers.values().fold(0, |sum: u64, moved| sum.saturating_add(moved.read));
-    let total = data_movers.values().map(|moved| moved.total).sum::<Option<u64>>();
-    Bytes { done, total: total.filter(|_| !data_movers.is_empty()) }
 }

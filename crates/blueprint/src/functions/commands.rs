@@ -1,108 +1,77 @@
 //! Functions that run a command of the blueprint in a new or an existing pod.
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::call::{Call, Function, ResumePolicy};
+use super::call::Call;
 use super::exec::{Exec, ExitResult, OutputListener};
 use super::pod_io::PodOutput;
 use super::pods::{CONTAINER, PodRequest};
 use crate::Error;
-use crate::board::Outputs;
 use crate::percent::Step;
-
-/// Runs a command in a new pod.
-pub struct KubeTask;
-/// Runs a command in an existing pod.
-pub struct KubeExec;
-/// Runs a command in several containers of several pods.
-pub struct KubeExecAll;
-/// Runs a command in a new pod that mounts the claims of a workload.
-pub struct PrepareData;
-/// Runs two commands in a new pod with a shared directory.
-pub struct MultiContainerRun;
+use crate::results::Outputs;
 
 /// Runs a pod to completion and returns the outputs of one of its containers.
 async fn run_pod(call: &Call, request: &PodRequest, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
     let handle = call.create_pod(request, false).await?;
     call.wait_until_started(&handle).await?;
-    call.gauge.reach(Step::Execution);
+    start_execution(call);
+    call.wait_for_completion(&handle, container, must_succeed).await
+}
+
+/// A command of the blueprint runs. It may be silent until it ends.
+fn start_execution(call: &Call) {
+    call.meters.reach(Step::Execution);
     call.task.quiet();
-    let outputs = call.wait_for_completion(&handle, container, must_succeed).await?;
-    call.gauge.reach(Step::Cleanup);
-    Ok(outputs)
 }
 
-impl Function for KubeTask {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Resume
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let arguments = &call.arguments;
-            let namespace = arguments.optional_text("namespace")?.unwrap_or_else(|| call.server_namespace.clone());
-            let request =
-                PodRequest::task("kanister-job-", namespace, &arguments.text("image")?, &arguments.list("command")?);
-            run_pod(call, &request, CONTAINER, true).await
-        })
-    }
+/// The namespace of a new pod.
+fn namespace(call: &Call) -> Result<String, Error> {
+    Ok(call.arguments.optional_text("namespace")?.unwrap_or_else(|| call.server_namespace.clone()))
 }
 
-impl Function for PrepareData {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Resume
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let arguments = &call.arguments;
-            let mut claims = arguments.map("volumes")?;
-            if claims.is_empty() {
-                let known = call.params.workload.iter().flat_map(|workload| workload.persistent_volume_claims.values());
-                claims = known
-                    .flat_map(|claims| claims.keys())
-                    .map(|claim| (claim.clone(), format!("/mnt/prepare_data/{claim}")))
-                    .collect();
-            }
-            if claims.is_empty() {
-                return Err(Error::argument("volumes", "missing, and the object of the action has no volumes"));
-            }
-            let command = arguments.list("command")?;
-            let mut request = PodRequest::task(
-                "prepare-data-job-",
-                arguments.text("namespace")?,
-                &arguments.text("image")?,
-                &command,
-            );
-            request.mount(&claims);
-            if let Some(service_account) = arguments.optional_text("serviceaccount")? {
-                request.spec["serviceAccountName"] = json!(service_account);
-            }
-            run_pod(call, &request, CONTAINER, arguments.flag("failOnError", false)?).await
-        })
-    }
+/// Runs a command in a new pod.
+pub async fn kube_task(call: &Call) -> Result<Outputs, Error> {
+    let arguments = &call.arguments;
+    let (image, command) = (arguments.text("image")?, arguments.list("command")?);
+    let request = PodRequest::task("kanister-job-", namespace(call)?, &image, &command);
+    run_pod(call, &request, CONTAINER, true).await
 }
 
-impl Function for MultiContainerRun {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Resume
+/// Runs a command in a new pod that mounts the claims of a workload.
+pub async fn prepare_data(call: &Call) -> Result<Outputs, Error> {
+    let arguments = &call.arguments;
+    let mut claims = arguments.map("volumes")?;
+    if claims.is_empty() {
+        let known = call.params.workload.iter().flat_map(|workload| workload.persistent_volume_claims.values());
+        claims = known
+            .flat_map(|claims| claims.keys())
+            .map(|claim| (claim.clone(), format!("/mnt/prepare_data/{claim}")))
+            .collect();
     }
+    if claims.is_empty() {
+        return Err(Error::argument("volumes", "missing, and the object of the action has no volumes"));
+    }
+    let command = arguments.list("command")?;
+    let mut request =
+        PodRequest::task("prepare-data-job-", arguments.text("namespace")?, &arguments.text("image")?, &command);
+    request.mount(&claims);
+    if let Some(service_account) = arguments.optional_text("serviceaccount")? {
+        request.spec["serviceAccountName"] = json!(service_account);
+    }
+    run_pod(call, &request, CONTAINER, arguments.flag("failOnError", false)?).await
+}
 
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let arguments = &call.arguments;
-            let namespace = arguments.optional_text("namespace")?.unwrap_or_else(|| call.server_namespace.clone());
-            let request = PodRequest {
-                prefix: "kanister-job-",
-                namespace,
-                spec: shared_pod(call)?,
-                part: String::new(),
-                runs_a_command: true,
-            };
-            run_pod(call, &request, "output", true).await
-        })
-    }
+/// Runs two commands in a new pod with a shared directory.
+pub async fn multi_container_run(call: &Call) -> Result<Outputs, Error> {
+    let request = PodRequest {
+        prefix: "kanister-job-",
+        namespace: namespace(call)?,
+        spec: shared_pod(call)?,
+        part: String::new(),
+        runs_a_command: true,
+    };
+    run_pod(call, &request, "output", true).await
 }
 
 fn shared_pod(call: &Call) -> Result<Value, Error> {
@@ -173,57 +142,37 @@ async fn run_command(call: &Call, exec: &Exec, source: &str) -> Result<Outputs, 
     }
 }
 
-impl Function for KubeExec {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Never
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let arguments = &call.arguments;
-            let (namespace, pod) = (arguments.text("namespace")?, arguments.text("pod")?);
-            let container = arguments.optional_text("container")?;
-            let exec = Exec::new(&namespace, &pod, container.as_deref(), arguments.list("command")?);
-            exec.check(&call.client).await?;
-            call.gauge.reach(Step::Execution);
-            call.task.quiet();
-            let outputs = run_command(call, &exec, &pod).await?;
-            call.gauge.reach(Step::Cleanup);
-            Ok(outputs)
-        })
-    }
+/// Runs a command in an existing pod.
+pub async fn kube_exec(call: &Call) -> Result<Outputs, Error> {
+    let arguments = &call.arguments;
+    let (namespace, pod) = (arguments.text("namespace")?, arguments.text("pod")?);
+    let container = arguments.optional_text("container")?;
+    let exec = Exec::new(&namespace, &pod, container.as_deref(), arguments.list("command")?);
+    exec.check(&call.client).await?;
+    start_execution(call);
+    run_command(call, &exec, &pod).await
 }
 
-impl Function for KubeExecAll {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Never
+/// Runs a command in several containers of several pods.
+pub async fn kube_exec_all(call: &Call) -> Result<Outputs, Error> {
+    let arguments = &call.arguments;
+    let (namespace, command) = (arguments.text("namespace")?, arguments.list("command")?);
+    let containers = arguments.words("containers")?;
+    let mut execs = Vec::new();
+    for pod in arguments.words("pods")? {
+        execs.extend(containers.iter().map(|container| Exec::new(&namespace, &pod, Some(container), command.clone())));
     }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let arguments = &call.arguments;
-            let (namespace, command) = (arguments.text("namespace")?, arguments.list("command")?);
-            let containers = arguments.words("containers")?;
-            let mut execs = Vec::new();
-            for pod in arguments.words("pods")? {
-                execs.extend(
-                    containers.iter().map(|container| Exec::new(&namespace, &pod, Some(container), command.clone())),
-                );
-            }
-            for exec in &execs {
-                exec.check(&call.client).await?;
-            }
-            call.gauge.reach(Step::Execution);
-            call.task.quiet();
-            let results = join_all(execs.iter().map(|exec| async move {
-                let source = format!("{} {}", exec.pod, exec.container.as_deref().unwrap_or_default());
-                run_command(call, exec, &source).await
-            }))
-            .await;
-            call.gauge.reach(Step::Cleanup);
-            merge_outputs(results)
-        })
+    for exec in &execs {
+        exec.check(&call.client).await?;
     }
+    start_execution(call);
+    let results = join_all(execs.iter().map(|exec| async move {
+        let source = format!("{} {}", exec.pod, exec.container.as_deref().unwrap_or_default());
+        run_command(call, exec, &source).await
+    }))
+    .await;
+    call.meters.reach(Step::Cleanup);
+    merge_outputs(results)
 }
 
 /// Merges the outputs of several commands, or their errors.

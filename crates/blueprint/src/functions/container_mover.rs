@@ -2,9 +2,10 @@
 
 use plimsoll_progress::{Clock, Frame, Replica};
 
-use super::call::{Call, Direction, TransferProgress};
+use super::call::Call;
 use super::data_movers::{DataMovers, MoverMessage, Repository};
 use super::exec::{Exec, ExitResult, OutputListener, PROGRAM_NOT_FOUND};
+use super::phase_meters::{Direction, TransferProgress};
 use super::pod_io::byte_progress;
 use super::restic::BackupSummary;
 use crate::Error;
@@ -101,8 +102,9 @@ impl<'a> MoverOutput<'a> {
     /// Shows the bytes read; the bytes sent are reported at the end.
     fn show(&mut self, frame: &Frame) {
         let (Some(mover), Ok(_)) = (&self.mover, self.replica.apply(frame)) else { return };
-        if let Some(moved) = self.replica.snapshot().as_ref().and_then(|tree| byte_progress(Direction::Upload, tree)) {
-            self.call.gauge.moved(mover, TransferProgress { sent: None, ..moved });
+        if let Some(progress) = self.replica.snapshot().as_ref().and_then(|tree| byte_progress(Direction::Upload, tree))
+        {
+            self.call.meters.report(mover, TransferProgress { sent: None, ..progress });
         }
     }
 }

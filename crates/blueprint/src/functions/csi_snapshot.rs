@@ -2,45 +2,26 @@
 //!
 //! All of them are repeatable: names are determined by the arguments or the phase, and objects of this phase are recognized.
 
-use futures::future::BoxFuture;
 use plimsoll_select::quantity::Quantity;
 use serde_json::{Value, json};
 
-use super::call::{Call, Function, ResumePolicy};
+use super::call::Call;
 use super::snapshot_objects::{GROUP, SnapshotObjects};
 use crate::Error;
-use crate::board::Outputs;
+use crate::results::Outputs;
 
 /// Creates a snapshot of a claim.
-pub struct CreateSnapshot;
-/// Creates the objects for an existing snapshot of the storage system.
-pub struct CreateSnapshotStatic;
-/// Creates a claim from a snapshot.
-pub struct RestoreSnapshot;
-/// Deletes a snapshot.
-pub struct DeleteSnapshot;
-/// Deletes a VolumeSnapshotContent.
-pub struct DeleteSnapshotContent;
-
-impl Function for CreateSnapshot {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let text = |name: &str| call.arguments.text(name);
-            let (claim, namespace, class) = (text("pvc")?, text("namespace")?, text("snapshotClass")?);
-            let name = call.arguments.optional_text("name")?.unwrap_or_else(|| default_name(&claim, &call.identity));
-            let labels = call.arguments.map("labels")?;
-            let snapshots = SnapshotObjects::snapshots(&call.client, &namespace);
-            let spec = json!({ "volumeSnapshotClassName": class, "source": { "persistentVolumeClaimName": claim } });
-            let metadata = json!({ "name": name, "namespace": namespace, "labels": labels });
-            snapshots.create(call, json!({ "metadata": metadata, "spec": spec })).await?;
-            let status = snapshots.wait_until_ready(call, &name).await?;
-            Ok(outputs(&status, &json!({ "name": name, "pvc": claim, "namespace": namespace })))
-        })
-    }
+pub async fn create_snapshot(call: &Call) -> Result<Outputs, Error> {
+    let text = |name: &str| call.arguments.text(name);
+    let (claim, namespace, class) = (text("pvc")?, text("namespace")?, text("snapshotClass")?);
+    let name = call.arguments.optional_text("name")?.unwrap_or_else(|| default_name(&claim, &call.identity));
+    let labels = call.arguments.map("labels")?;
+    let snapshots = SnapshotObjects::snapshots(&call.client, &namespace);
+    let spec = json!({ "volumeSnapshotClassName": class, "source": { "persistentVolumeClaimName": claim } });
+    let metadata = json!({ "name": name, "namespace": namespace, "labels": labels });
+    snapshots.create(call, json!({ "metadata": metadata, "spec": spec })).await?;
+    let status = snapshots.wait_until_ready(call, &name).await?;
+    Ok(outputs(&status, &json!({ "name": name, "pvc": claim, "namespace": namespace })))
 }
 
 /// The default name of a snapshot: the same for every attempt of a phase.
@@ -58,55 +39,42 @@ fn outputs(status: &Value, fields: &Value) -> Outputs {
     outputs
 }
 
-impl Function for CreateSnapshotStatic {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let text = |name: &str| call.arguments.text(name);
-            let (name, namespace, class) = (text("name")?, text("namespace")?, text("snapshotClass")?);
-            let (driver, handle) = (text("driver")?, text("snapshotHandle")?);
-            let snapshots = SnapshotObjects::snapshots(&call.client, &namespace);
-            // Checked first: otherwise the content alone would be left behind.
-            snapshots.check_name(call, "name", &name).await?;
-            let policy = SnapshotObjects::classes(&call.client).get(&class).await?.data["deletionPolicy"].clone();
-            let content = format!("{name}-content-{}", call.identity);
-            let spec = json!({
-                "driver": driver, "deletionPolicy": policy, "volumeSnapshotClassName": class,
-                "source": { "snapshotHandle": handle },
-                "volumeSnapshotRef": { "apiVersion": format!("{GROUP}/v1"), "kind": "VolumeSnapshot",
-                    "namespace": namespace, "name": name },
-            });
-            let contents = SnapshotObjects::contents(&call.client);
-            contents.create(call, json!({ "metadata": { "name": content }, "spec": spec })).await?;
-            let spec = json!({ "volumeSnapshotClassName": class, "source": { "volumeSnapshotContentName": content } });
-            let metadata = json!({ "name": name, "namespace": namespace });
-            snapshots.create(call, json!({ "metadata": metadata, "spec": spec })).await?;
-            let status = snapshots.wait_until_ready(call, &name).await?;
-            Ok(outputs(&status, &json!({ "name": name, "namespace": namespace })))
-        })
-    }
+/// Creates the objects for an existing snapshot of the storage system.
+pub async fn create_snapshot_static(call: &Call) -> Result<Outputs, Error> {
+    let text = |name: &str| call.arguments.text(name);
+    let (name, namespace, class) = (text("name")?, text("namespace")?, text("snapshotClass")?);
+    let (driver, handle) = (text("driver")?, text("snapshotHandle")?);
+    let snapshots = SnapshotObjects::snapshots(&call.client, &namespace);
+    // Checked first: otherwise the content alone would be left behind.
+    snapshots.check_name(call, "name", &name).await?;
+    let policy = SnapshotObjects::classes(&call.client).get(&class).await?.data["deletionPolicy"].clone();
+    let content = format!("{name}-content-{}", call.identity);
+    let spec = json!({
+        "driver": driver, "deletionPolicy": policy, "volumeSnapshotClassName": class,
+        "source": { "snapshotHandle": handle },
+        "volumeSnapshotRef": { "apiVersion": format!("{GROUP}/v1"), "kind": "VolumeSnapshot",
+            "namespace": namespace, "name": name },
+    });
+    let contents = SnapshotObjects::contents(&call.client);
+    contents.create(call, json!({ "metadata": { "name": content }, "spec": spec })).await?;
+    let spec = json!({ "volumeSnapshotClassName": class, "source": { "volumeSnapshotContentName": content } });
+    let metadata = json!({ "name": name, "namespace": namespace });
+    snapshots.create(call, json!({ "metadata": metadata, "spec": spec })).await?;
+    let status = snapshots.wait_until_ready(call, &name).await?;
+    Ok(outputs(&status, &json!({ "name": name, "namespace": namespace })))
 }
 
-impl Function for RestoreSnapshot {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    /// Does not wait for the volume: with `WaitForFirstConsumer` it is provisioned for the first pod.
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let text = |name: &str| call.arguments.text(name);
-            let (name, namespace) = (text("name")?, text("namespace")?);
-            let claim = claim_of(call, &name, &namespace)?;
-            // A claim with a missing data source would stay pending forever.
-            SnapshotObjects::snapshots(&call.client, &namespace).get(&name).await?;
-            SnapshotObjects::claims(&call.client, &namespace).create(call, claim).await?;
-            Ok(Outputs::new())
-        })
-    }
+/// Creates a claim from a snapshot.
+///
+/// Does not wait for the volume: with `WaitForFirstConsumer` it is provisioned for the first pod.
+pub async fn restore_snapshot(call: &Call) -> Result<Outputs, Error> {
+    let text = |name: &str| call.arguments.text(name);
+    let (name, namespace) = (text("name")?, text("namespace")?);
+    let claim = claim_of(call, &name, &namespace)?;
+    // A claim with a missing data source would stay pending forever.
+    SnapshotObjects::snapshots(&call.client, &namespace).get(&name).await?;
+    SnapshotObjects::claims(&call.client, &namespace).create(call, claim).await?;
+    Ok(Outputs::new())
 }
 
 fn claim_of(call: &Call, snapshot: &str, namespace: &str) -> Result<Value, Error> {
@@ -139,32 +107,18 @@ fn require_one_of(argument: &str, value: &str, known: &[&str]) -> Result<(), Err
     Err(Error::argument(argument, format!("expected one of {}, found {value:?}", known.join(", "))))
 }
 
-impl Function for DeleteSnapshot {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let (name, namespace) = (call.arguments.text("name")?, call.arguments.text("namespace")?);
-            let snapshots = SnapshotObjects::snapshots(&call.client, &namespace);
-            snapshots.delete(call, &name).await?;
-            snapshots.wait_until_deleted(call, &name).await?;
-            Ok(Outputs::new())
-        })
-    }
+/// Deletes a snapshot.
+pub async fn delete_snapshot(call: &Call) -> Result<Outputs, Error> {
+    let (name, namespace) = (call.arguments.text("name")?, call.arguments.text("namespace")?);
+    let snapshots = SnapshotObjects::snapshots(&call.client, &namespace);
+    snapshots.delete(call, &name).await?;
+    snapshots.wait_until_deleted(call, &name).await?;
+    Ok(Outputs::new())
 }
 
-impl Function for DeleteSnapshotContent {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let name = call.arguments.text("name")?;
-            SnapshotObjects::contents(&call.client).delete(call, &name).await?;
-            Ok(Outputs::new())
-        })
-    }
+/// Deletes a VolumeSnapshotContent.
+pub async fn delete_snapshot_content(call: &Call) -> Result<Outputs, Error> {
+    let name = call.arguments.text("name")?;
+    SnapshotObjects::contents(&call.client).delete(call, &name).await?;
+    Ok(Outputs::new())
 }

@@ -33,6 +33,8 @@ pub struct FunctionSpec {
     pub one_of: &'static [&'static [&'static str]],
     /// Optional arguments.
     pub optional: &'static [&'static str],
+    /// Whether it creates pods, and so accepts [`POD_ARGUMENTS`].
+    pub creates_pods: bool,
     /// The keys of its own outputs.
     pub outputs: &'static [&'static str],
     /// Whether outputs of `kando output` are accepted.
@@ -50,9 +52,13 @@ impl FunctionSpec {
     pub fn accepts(&self, argument: &str) -> bool {
         self.required.contains(&argument)
             || self.optional.contains(&argument)
+            || (self.creates_pods && POD_ARGUMENTS.contains(&argument))
             || self.one_of.iter().any(|group| group.contains(&argument))
     }
 }
+
+/// Optional arguments of every function that creates pods.
+pub const POD_ARGUMENTS: [&str; 3] = ["podOverride", "podLabels", "podAnnotations"];
 
 /// The specification of a function, supported or not.
 pub fn find(name: &str) -> Option<&'static FunctionSpec> {
@@ -69,6 +75,7 @@ const DEFAULTS: FunctionSpec = FunctionSpec {
     required: &[],
     one_of: &[],
     optional: &[],
+    creates_pods: false,
     outputs: &[],
     accepts_kando_outputs: false,
     progress: ProgressKind::Steps,
@@ -76,18 +83,22 @@ const DEFAULTS: FunctionSpec = FunctionSpec {
     support: Support::Full,
 };
 
-const NO_RDS: Support = Support::Unsupported("Amazon RDS functions are not supported");
-const NO_KOPIA_SERVER: Support = Support::Unsupported("Kopia repository server functions are not supported");
+/// A function that creates pods.
+const POD: FunctionSpec = FunctionSpec { creates_pods: true, ..DEFAULTS };
+/// A function that creates pods and accepts outputs of `kando output`.
+const COMMAND_POD: FunctionSpec = FunctionSpec { accepts_kando_outputs: true, ..POD };
+/// A function that does not report progress.
+const ON_COMPLETION: FunctionSpec = FunctionSpec { progress: ProgressKind::OnCompletion, ..DEFAULTS };
+/// A function that waits for conditions, and renders them itself.
+const WAIT: FunctionSpec = FunctionSpec { required: &["timeout", "conditions"], rendered: false, ..ON_COMPLETION };
+const NO_RDS: FunctionSpec =
+    FunctionSpec { support: Support::Unsupported("Amazon RDS functions are not supported"), ..DEFAULTS };
+const NO_KOPIA_SERVER: FunctionSpec =
+    FunctionSpec { support: Support::Unsupported("Kopia repository server functions are not supported"), ..DEFAULTS };
 
 /// All functions, in Kanister's groups.
 pub const FUNCTIONS: &[FunctionSpec] = &[
-    FunctionSpec {
-        name: "KubeTask",
-        required: &["image", "command"],
-        optional: &["namespace", "podOverride", "podLabels", "podAnnotations"],
-        accepts_kando_outputs: true,
-        ..DEFAULTS
-    },
+    FunctionSpec { name: "KubeTask", required: &["image", "command"], optional: &["namespace"], ..COMMAND_POD },
     FunctionSpec {
         name: "KubeExec",
         required: &["namespace", "pod", "command"],
@@ -111,12 +122,8 @@ pub const FUNCTIONS: &[FunctionSpec] = &[
             "sharedVolumeMedium",
             "sharedVolumeSizeLimit",
             "sharedVolumeDir",
-            "podOverride",
-            "podLabels",
-            "podAnnotations",
         ],
-        accepts_kando_outputs: true,
-        ..DEFAULTS
+        ..COMMAND_POD
     },
     FunctionSpec {
         name: "KubeOps",
@@ -130,15 +137,13 @@ pub const FUNCTIONS: &[FunctionSpec] = &[
         required: &["replicas"],
         optional: &["namespace", "name", "kind", "waitForReady"],
         outputs: &["originalReplicaCount"],
-        progress: ProgressKind::OnCompletion,
-        ..DEFAULTS
+        ..ON_COMPLETION
     },
     FunctionSpec {
         name: "PrepareData",
         required: &["namespace", "image", "command"],
-        optional: &["volumes", "serviceaccount", "failOnError", "podOverride", "podLabels", "podAnnotations"],
-        accepts_kando_outputs: true,
-        ..DEFAULTS
+        optional: &["volumes", "serviceaccount", "failOnError"],
+        ..COMMAND_POD
     },
     FunctionSpec {
         name: "BackupData",
@@ -159,47 +164,29 @@ pub const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "BackupDataStats",
         required: &["namespace", "backupArtifactPrefix", "backupID"],
-        optional: &["image", "statsMode", "encryptionKey", "podOverride", "podLabels", "podAnnotations"],
+        optional: &["image", "statsMode", "encryptionKey"],
         outputs: &["mode", "fileCount", "size", "version"],
-        ..DEFAULTS
+        ..POD
     },
     FunctionSpec {
         name: "RestoreData",
         required: &["namespace", "image", "backupArtifactPrefix"],
         one_of: &[&["backupTag", "backupIdentifier"], &["pod", "volumes"]],
-        optional: &[
-            "restorePath",
-            "backupPath",
-            "encryptionKey",
-            "insecureTLS",
-            "podOverride",
-            "podLabels",
-            "podAnnotations",
-        ],
-        accepts_kando_outputs: true,
+        optional: &["restorePath", "backupPath", "encryptionKey", "insecureTLS"],
         progress: ProgressKind::Bytes,
-        ..DEFAULTS
+        ..COMMAND_POD
     },
     FunctionSpec {
         name: "RestoreDataAll",
         required: &["namespace", "image", "backupArtifactPrefix", "backupInfo"],
-        optional: &[
-            "restorePath",
-            "pods",
-            "encryptionKey",
-            "insecureTLS",
-            "podOverride",
-            "podLabels",
-            "podAnnotations",
-        ],
-        accepts_kando_outputs: true,
+        optional: &["restorePath", "pods", "encryptionKey", "insecureTLS"],
         progress: ProgressKind::Bytes,
-        ..DEFAULTS
+        ..COMMAND_POD
     },
     FunctionSpec {
         name: "CopyVolumeData",
         required: &["namespace", "volume", "dataArtifactPrefix"],
-        optional: &["image", "encryptionKey", "mountPath", "insecureTLS", "podOverride", "podLabels", "podAnnotations"],
+        optional: &["image", "encryptionKey", "mountPath", "insecureTLS"],
         outputs: &[
             "backupID",
             "backupRoot",
@@ -211,100 +198,59 @@ pub const FUNCTIONS: &[FunctionSpec] = &[
             "version",
         ],
         progress: ProgressKind::Bytes,
-        ..DEFAULTS
+        ..POD
     },
     FunctionSpec {
         name: "DeleteData",
         required: &["namespace", "backupArtifactPrefix"],
         one_of: &[&["backupID", "backupTag"]],
-        optional: &[
-            "image",
-            "encryptionKey",
-            "reclaimSpace",
-            "insecureTLS",
-            "podOverride",
-            "podLabels",
-            "podAnnotations",
-        ],
+        optional: &["image", "encryptionKey", "reclaimSpace", "insecureTLS"],
         outputs: &["spaceFreed"],
-        ..DEFAULTS
+        ..POD
     },
     FunctionSpec {
         name: "DeleteDataAll",
         required: &["namespace", "backupArtifactPrefix", "backupInfo"],
-        optional: &[
-            "image",
-            "encryptionKey",
-            "reclaimSpace",
-            "insecureTLS",
-            "podOverride",
-            "podLabels",
-            "podAnnotations",
-        ],
+        optional: &["image", "encryptionKey", "reclaimSpace", "insecureTLS"],
         outputs: &["spaceFreed"],
-        ..DEFAULTS
+        ..POD
     },
     FunctionSpec {
         name: "CheckRepository",
         required: &["backupArtifactPrefix"],
-        optional: &["image", "encryptionKey", "insecureTLS", "podOverride", "podLabels", "podAnnotations"],
+        optional: &["image", "encryptionKey", "insecureTLS"],
         outputs: &["passwordIncorrect", "repoUnavailable", "version"],
-        ..DEFAULTS
+        ..POD
     },
-    FunctionSpec { name: "LocationDelete", required: &["artifact"], progress: ProgressKind::OnCompletion, ..DEFAULTS },
-    FunctionSpec {
-        name: "Wait",
-        required: &["timeout", "conditions"],
-        progress: ProgressKind::OnCompletion,
-        rendered: false,
-        ..DEFAULTS
-    },
-    FunctionSpec {
-        name: "WaitV2",
-        required: &["timeout", "conditions"],
-        progress: ProgressKind::OnCompletion,
-        rendered: false,
-        ..DEFAULTS
-    },
+    FunctionSpec { name: "LocationDelete", required: &["artifact"], ..ON_COMPLETION },
+    FunctionSpec { name: "Wait", ..WAIT },
+    FunctionSpec { name: "WaitV2", ..WAIT },
     FunctionSpec {
         name: "CreateCSISnapshot",
         required: &["pvc", "namespace", "snapshotClass"],
         optional: &["name", "labels"],
         outputs: &["name", "pvc", "namespace", "restoreSize", "snapshotContent"],
-        progress: ProgressKind::OnCompletion,
-        ..DEFAULTS
+        ..ON_COMPLETION
     },
     FunctionSpec {
         name: "CreateCSISnapshotStatic",
         required: &["name", "namespace", "driver", "snapshotHandle", "snapshotClass"],
         outputs: &["name", "namespace", "restoreSize", "snapshotContent"],
-        progress: ProgressKind::OnCompletion,
-        ..DEFAULTS
+        ..ON_COMPLETION
     },
     FunctionSpec {
         name: "RestoreCSISnapshot",
         required: &["name", "pvc", "namespace", "storageClass", "restoreSize"],
         optional: &["accessModes", "volumeMode", "labels"],
-        progress: ProgressKind::OnCompletion,
-        ..DEFAULTS
+        ..ON_COMPLETION
     },
-    FunctionSpec {
-        name: "DeleteCSISnapshot",
-        required: &["name", "namespace"],
-        progress: ProgressKind::OnCompletion,
-        ..DEFAULTS
-    },
-    FunctionSpec {
-        name: "DeleteCSISnapshotContent",
-        required: &["name"],
-        progress: ProgressKind::OnCompletion,
-        ..DEFAULTS
-    },
-    FunctionSpec { name: "CreateRDSSnapshot", support: NO_RDS, ..DEFAULTS },
-    FunctionSpec { name: "ExportRDSSnapshotToLocation", support: NO_RDS, ..DEFAULTS },
-    FunctionSpec { name: "RestoreRDSSnapshot", support: NO_RDS, ..DEFAULTS },
-    FunctionSpec { name: "DeleteRDSSnapshot", support: NO_RDS, ..DEFAULTS },
-    FunctionSpec { name: "BackupDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..DEFAULTS },
-    FunctionSpec { name: "RestoreDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..DEFAULTS },
-    FunctionSpec { name: "DeleteDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..DEFAULTS },
+    FunctionSpec { name: "DeleteCSISnapshot", required: &["name", "namespace"], ..ON_COMPLETION },
+    FunctionSpec { name: "DeleteCSISnapshotContent", required: &["name"], ..ON_COMPLETION },
+    FunctionSpec { name: "CreateRDSSnapshot", ..NO_RDS },
+    FunctionSpec { name: "ExportRDSSnapshotToLocation", ..NO_RDS },
+    FunctionSpec { name: "RestoreRDSSnapshot", ..NO_RDS },
+    FunctionSpec { name: "DeleteRDSSnapshot", ..NO_RDS },
+    FunctionSpec { name: "BackupDataUsingKopiaServer", ..NO_KOPIA_SERVER },
+    FunctionSpec { name: "RestoreDataUsingKopiaServer", ..NO_KOPIA_SERVER },
+    FunctionSpec { name: "DeleteDataUsingKopiaServer", ..NO_KOPIA_SERVER },
 ];

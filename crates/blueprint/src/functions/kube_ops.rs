@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, discovery};
@@ -10,42 +9,23 @@ use plimsoll_api::kanister::v1alpha1::ObjectReference;
 use plimsoll_progress::{Total, Unit};
 use serde_json::{Value, json};
 
-use super::call::{Call, Function, ResumePolicy};
+use super::call::Call;
 use crate::Error;
-use crate::board::Outputs;
 use crate::params;
 use crate::percent::Step;
+use crate::results::Outputs;
 
 /// Interval of reads of an object.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Creates, deletes or patches objects.
-pub struct KubeOps;
-/// Scales a workload.
-pub struct ScaleWorkload;
-
-impl Function for KubeOps {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let operation = call.arguments.text("operation")?;
-            let outputs = match operation.as_str() {
-                "create" => create(call).await?,
-                "delete" => delete(call).await?,
-                "patch" => patch(call).await?,
-                other => {
-                    return Err(Error::argument(
-                        "operation",
-                        format!("expected create, delete or patch, found {other:?}"),
-                    ));
-                }
-            };
-            call.gauge.reach(Step::Cleanup);
-            Ok(outputs)
-        })
+pub async fn kube_ops(call: &Call) -> Result<Outputs, Error> {
+    let operation = call.arguments.text("operation")?;
+    match operation.as_str() {
+        "create" => create(call).await,
+        "delete" => delete(call).await,
+        "patch" => patch(call).await,
+        other => Err(Error::argument("operation", format!("expected create, delete or patch, found {other:?}"))),
     }
 }
 
@@ -67,7 +47,7 @@ async fn create(call: &Call) -> Result<Outputs, Error> {
     if resolved.is_empty() {
         return Err(Error::argument("spec", "no objects"));
     }
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let mut outputs = Outputs::new();
     for (api, resource, object) in resolved {
         call.host.authorize_effect()?;
@@ -154,7 +134,7 @@ fn referenced_object(call: &Call) -> Result<(Api<DynamicObject>, ApiResource, St
 
 async fn delete(call: &Call) -> Result<Outputs, Error> {
     let (api, resource, name, namespace) = referenced_object(call)?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     call.host.authorize_effect()?;
     call.host.failpoint("phase.object.before");
     let deleted = match api.delete(&name, &DeleteParams::default()).await {
@@ -177,7 +157,7 @@ async fn patch(call: &Call) -> Result<Outputs, Error> {
     let text = call.arguments.text("spec")?;
     let patch = documents(&text)?.into_iter().next().ok_or_else(|| Error::argument("spec", "empty"))?;
     let (api, resource, name, namespace) = referenced_object(call)?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     call.host.authorize_effect()?;
     let what = || format!("patch {} {name}", resource.plural);
     call.host.failpoint("phase.object.before");
@@ -195,31 +175,24 @@ async fn patch(call: &Call) -> Result<Outputs, Error> {
     Ok(object_outputs(&resource, &name, namespace.as_deref()))
 }
 
-impl Function for ScaleWorkload {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
+/// Scales a workload.
+pub async fn scale_workload(call: &Call) -> Result<Outputs, Error> {
+    let target = Target::of(call)?;
+    let request = call.arguments.count("replicas")?;
+    let before = target.read(call).await?;
+    // Stored by an earlier server that may have scaled the workload already.
+    let original = if let Some(known) = call.host.recall("originalReplicaCount") {
+        known
+    } else {
+        let now = before["spec"]["replicas"].as_u64().unwrap_or(1).to_string();
+        call.host.remember("originalReplicaCount", now.clone()).await?;
+        now
+    };
+    target.scale(call, request).await?;
+    if call.arguments.flag("waitForReady", true)? {
+        target.wait(call, request).await?;
     }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(async move {
-            let target = Target::of(call)?;
-            let request = call.arguments.count("replicas")?;
-            let before = target.read(call).await?;
-            // Stored by an earlier server that may have scaled the workload already.
-            let original = if let Some(known) = call.host.recall("originalReplicaCount") {
-                known
-            } else {
-                let now = before["spec"]["replicas"].as_u64().unwrap_or(1).to_string();
-                call.host.remember("originalReplicaCount", now.clone()).await?;
-                now
-            };
-            target.scale(call, request).await?;
-            if call.arguments.flag("waitForReady", true)? {
-                target.wait(call, request).await?;
-            }
-            Ok(json!({ "originalReplicaCount": original }).as_object().cloned().unwrap_or_default())
-        })
-    }
+    Ok(json!({ "originalReplicaCount": original }).as_object().cloned().unwrap_or_default())
 }
 
 /// A workload with replicas.

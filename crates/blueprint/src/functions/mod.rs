@@ -13,6 +13,7 @@ mod exec;
 pub mod function_spec;
 mod kube_ops;
 mod location_delete;
+mod phase_meters;
 mod pod_io;
 mod pod_log;
 mod pods;
@@ -21,39 +22,47 @@ mod snapshot_objects;
 mod volume_data;
 mod wait;
 
-pub use call::{
-    Call, Direction, Function, Gauge, Host, PodSettings, ResumePolicy, ToolsImage, TransferProgress, phase_identity,
-};
+use self::ResumePolicy::{Never, Repeat, Resume};
+
+pub use call::{Call, Function, Host, PodSettings, ResumePolicy, ToolsImage, phase_identity};
+pub use phase_meters::{Direction, PhaseMeters, TransferProgress};
 pub use pods::{OWN_KANDO, remove_pods};
 pub use restic::BackupSummary;
 
 /// The function with this name, if it is supported.
-pub fn find(name: &str) -> Option<&'static dyn Function> {
-    Some(match name {
-        "KubeTask" => &commands::KubeTask,
-        "KubeExec" => &commands::KubeExec,
-        "KubeExecAll" => &commands::KubeExecAll,
-        "PrepareData" => &commands::PrepareData,
-        "MultiContainerRun" => &commands::MultiContainerRun,
-        "KubeOps" => &kube_ops::KubeOps,
-        "ScaleWorkload" => &kube_ops::ScaleWorkload,
-        "Wait" => &wait::Wait,
-        "WaitV2" => &wait::WaitV2,
-        "LocationDelete" => &location_delete::LocationDelete,
-        "BackupData" => &volume_data::BackupData,
-        "BackupDataAll" => &volume_data::BackupDataAll,
-        "BackupDataStats" => &volume_data::BackupDataStats,
-        "RestoreData" => &volume_data::RestoreData,
-        "RestoreDataAll" => &volume_data::RestoreDataAll,
-        "CopyVolumeData" => &volume_data::CopyVolumeData,
-        "DeleteData" => &volume_data::DeleteData,
-        "DeleteDataAll" => &volume_data::DeleteDataAll,
-        "CheckRepository" => &volume_data::CheckRepository,
-        "CreateCSISnapshot" => &csi_snapshot::CreateSnapshot,
-        "CreateCSISnapshotStatic" => &csi_snapshot::CreateSnapshotStatic,
-        "RestoreCSISnapshot" => &csi_snapshot::RestoreSnapshot,
-        "DeleteCSISnapshot" => &csi_snapshot::DeleteSnapshot,
-        "DeleteCSISnapshotContent" => &csi_snapshot::DeleteSnapshotContent,
-        _ => return None,
-    })
+pub fn find(name: &str) -> Option<&'static Function> {
+    FUNCTIONS.iter().find(|function| function.name == name)
 }
+
+const fn function(name: &'static str, resume_policy: ResumePolicy, run: call::Run) -> Function {
+    Function { name, resume_policy, run }
+}
+
+/// The supported functions. Those of volume data and CSI snapshots can be repeated: a second snapshot, a second restore of the same
+/// files, objects with the same names.
+const FUNCTIONS: &[Function] = &[
+    function("KubeTask", Resume, |call| Box::pin(commands::kube_task(call))),
+    function("KubeExec", Never, |call| Box::pin(commands::kube_exec(call))),
+    function("KubeExecAll", Never, |call| Box::pin(commands::kube_exec_all(call))),
+    function("PrepareData", Resume, |call| Box::pin(commands::prepare_data(call))),
+    function("MultiContainerRun", Resume, |call| Box::pin(commands::multi_container_run(call))),
+    function("KubeOps", Repeat, |call| Box::pin(kube_ops::kube_ops(call))),
+    function("ScaleWorkload", Repeat, |call| Box::pin(kube_ops::scale_workload(call))),
+    function("Wait", Repeat, |call| Box::pin(wait::wait(call))),
+    function("WaitV2", Repeat, |call| Box::pin(wait::wait_v2(call))),
+    function("LocationDelete", Repeat, |call| Box::pin(location_delete::location_delete(call))),
+    function("BackupData", Repeat, |call| Box::pin(volume_data::backup_data(call))),
+    function("BackupDataAll", Repeat, |call| Box::pin(volume_data::backup_data_all(call))),
+    function("BackupDataStats", Repeat, |call| Box::pin(volume_data::backup_data_stats(call))),
+    function("RestoreData", Repeat, |call| Box::pin(volume_data::restore_data(call))),
+    function("RestoreDataAll", Repeat, |call| Box::pin(volume_data::restore_data_all(call))),
+    function("CopyVolumeData", Repeat, |call| Box::pin(volume_data::copy_volume_data(call))),
+    function("DeleteData", Repeat, |call| Box::pin(volume_data::delete_data(call))),
+    function("DeleteDataAll", Repeat, |call| Box::pin(volume_data::delete_data_all(call))),
+    function("CheckRepository", Repeat, |call| Box::pin(volume_data::check_repository(call))),
+    function("CreateCSISnapshot", Repeat, |call| Box::pin(csi_snapshot::create_snapshot(call))),
+    function("CreateCSISnapshotStatic", Repeat, |call| Box::pin(csi_snapshot::create_snapshot_static(call))),
+    function("RestoreCSISnapshot", Repeat, |call| Box::pin(csi_snapshot::restore_snapshot(call))),
+    function("DeleteCSISnapshot", Repeat, |call| Box::pin(csi_snapshot::delete_snapshot(call))),
+    function("DeleteCSISnapshotContent", Repeat, |call| Box::pin(csi_snapshot::delete_snapshot_content(call))),
+];

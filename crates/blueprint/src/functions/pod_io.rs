@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use plimsoll_progress::{Clock, Frame, FrameOutcome, Replica, Snapshot, Unit};
 use serde_json::Value;
 
-use super::call::{Call, Direction, TransferProgress};
+use super::call::Call;
+use super::phase_meters::{Direction, TransferProgress};
 use crate::Error;
-use crate::board::Outputs;
 use crate::output::{Line, OutputReader};
+use crate::results::Outputs;
 
 /// Number of last lines in an error message.
 const TAIL_LINES: usize = 10;
@@ -108,8 +109,8 @@ impl Frames {
             return;
         }
         let direction = if operation.starts_with("pull") { Direction::Download } else { Direction::Upload };
-        if let Some(moved) = replica.snapshot().as_ref().and_then(|tree| byte_progress(direction, tree)) {
-            call.gauge.moved(&format!("{}#{number}", self.source), moved);
+        if let Some(progress) = replica.snapshot().as_ref().and_then(|tree| byte_progress(direction, tree)) {
+            call.meters.report(&format!("{}#{number}", self.source), progress);
         }
     }
 }

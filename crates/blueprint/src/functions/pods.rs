@@ -14,7 +14,7 @@ use super::call::{Call, ToolsImage};
 use super::pod_io::PodOutput;
 use super::pod_log::{LogPosition, read_chunks};
 use crate::Error;
-use crate::board::Outputs;
+use crate::results::Outputs;
 
 /// Timeout of the start of a pod.
 const START_TIMEOUT: Duration = Duration::from_mins(15);

@@ -4,9 +4,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::call::{Call, Direction, TransferProgress};
+use super::call::Call;
 use super::exec::{Exec, ExitResult, OutputListener, PROGRAM_NOT_FOUND};
 use super::location_delete::profile;
+use super::phase_meters::{Direction, TransferProgress};
 use crate::Error;
 
 /// Exit code for a missing repository, since restic 0.17.
@@ -55,27 +56,27 @@ struct Message {
 
 impl Message {
     /// The progress after this message. restic's estimate of the remaining time is ignored: ours is computed from the bytes.
-    fn moved(&self, before: TransferProgress, direction: Direction) -> TransferProgress {
+    fn progress(&self, before: TransferProgress, direction: Direction) -> TransferProgress {
         let restored = self.bytes_restored.unwrap_or(0).saturating_add(self.bytes_skipped.unwrap_or(0));
-        let mut moved = TransferProgress { direction, seconds_left: None, ..before };
+        let mut progress = TransferProgress { direction, seconds_left: None, ..before };
         match (self.kind.as_str(), direction) {
-            ("summary", Direction::Upload) => return self.saved().moved(),
+            ("summary", Direction::Upload) => return self.saved().progress(),
             ("summary", Direction::Download) => {
-                moved.read = self.total_bytes.unwrap_or(restored);
-                moved.total = Some(moved.read);
+                progress.read = self.total_bytes.unwrap_or(restored);
+                progress.total = Some(progress.read);
             }
             _ => {
-                moved.read = moved.read.max(self.bytes_done.unwrap_or(restored));
+                progress.read = progress.read.max(self.bytes_done.unwrap_or(restored));
                 // The total grows while restic scans; it is final once restic estimates the remaining time.
                 if self.seconds_remaining.is_some() || direction == Direction::Download {
-                    moved.total = self.total_bytes.or(moved.total);
+                    progress.total = self.total_bytes.or(progress.total);
                 }
             }
         }
         if direction == Direction::Download {
-            moved.sent = Some(moved.read);
+            progress.sent = Some(progress.read);
         }
-        moved
+        progress
     }
 
     fn saved(&self) -> BackupSummary {
@@ -103,7 +104,7 @@ pub struct BackupSummary {
 
 impl BackupSummary {
     /// The progress of a complete backup.
-    pub fn moved(&self) -> TransferProgress {
+    pub fn progress(&self) -> TransferProgress {
         let (read, total, sent) = (self.size, Some(self.size), Some(self.added));
         TransferProgress { direction: Direction::Upload, read, total, sent, seconds_left: None }
     }
@@ -318,7 +319,7 @@ struct ResticOutput<'a> {
     plain: String,
     errors: Vec<u8>,
     saved: Option<BackupSummary>,
-    moved: TransferProgress,
+    progress: TransferProgress,
 }
 
 impl<'a> ResticOutput<'a> {
@@ -330,7 +331,7 @@ impl<'a> ResticOutput<'a> {
             plain: String::new(),
             errors: Vec::new(),
             saved: None,
-            moved: TransferProgress::default(),
+            progress: TransferProgress::default(),
         }
     }
 
@@ -372,8 +373,8 @@ impl<'a> ResticOutput<'a> {
         if let ("summary", Direction::Upload) = (message.kind.as_str(), direction) {
             self.saved = Some(message.saved());
         }
-        self.moved = message.moved(self.moved, direction);
-        self.call.gauge.moved(mover, self.moved);
+        self.progress = message.progress(self.progress, direction);
+        self.call.meters.report(mover, self.progress);
     }
 }
 
@@ -435,7 +436,7 @@ mod tests {
     #[test]
     fn bytes_are_counted_and_the_estimate_of_restic_is_ignored() {
         let after = |before: TransferProgress, direction: Direction, text: &str| {
-            serde_json::from_str::<Message>(text).unwrap().moved(before, direction)
+            serde_json::from_str::<Message>(text).unwrap().progress(before, direction)
         };
         let up = |before: TransferProgress, text: &str| after(before, Direction::Upload, text);
         let scanning = up(TransferProgress::default(), r#"{"message_type":"status","total_bytes":10,"bytes_done":5}"#);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use rand::Rng;
@@ -11,66 +11,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::backup_path::{ContainerPath, backup_path};
-use super::call::{Call, Direction, Function, ResumePolicy, TransferProgress};
+use super::call::Call;
 use super::commands::merge_outputs;
 use super::location_delete::profile;
+use super::phase_meters::{Direction, TransferProgress};
 use super::pods::{CONTAINER, PodHandle, PodRequest};
 use super::restic::{BackupSummary, RepositoryError, Restic, Snapshot, size};
 use crate::Error;
-use crate::board::Outputs;
 use crate::params::claims_of;
 use crate::percent::Step;
+use crate::results::Outputs;
 
 /// The version of the functions in their outputs.
 const VERSION: &str = "v0.0.0";
 /// The default image with restic.
 const TOOLS_IMAGE: &str = "ghcr.io/kanisterio/kanister-tools:0.119.0";
-
-/// Backs up a path of a running container.
-pub struct BackupData;
-/// Backs up a path of a container in several pods.
-pub struct BackupDataAll;
-/// Size of a backup.
-pub struct BackupDataStats;
-/// Restores to the claims of a pod.
-pub struct RestoreData;
-/// Restores to the claims of several pods.
-pub struct RestoreDataAll;
-/// Backs up a whole claim.
-pub struct CopyVolumeData;
-/// Deletes a backup.
-pub struct DeleteData;
-/// Deletes the backups of several pods.
-pub struct DeleteDataAll;
-/// Checks a repository.
-pub struct CheckRepository;
-
-/// All of them are repeatable: a second snapshot, a second restore of the same files.
-macro_rules! functions {
-    ($($name:ident => $run:ident,)*) => {$(
-        impl Function for $name {
-            fn resume_policy(&self) -> ResumePolicy {
-                ResumePolicy::Repeat
-            }
-
-            fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-                Box::pin($run(call))
-            }
-        }
-    )*};
-}
-
-functions! {
-    BackupData => backup_data,
-    BackupDataAll => backup_data_all,
-    BackupDataStats => backup_data_stats,
-    RestoreData => restore_data,
-    RestoreDataAll => restore_data_all,
-    CopyVolumeData => copy_volume_data,
-    DeleteData => delete_data,
-    DeleteDataAll => delete_data_all,
-    CheckRepository => check_repository,
-}
 
 /// An entry of `BackupAllInfo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,7 +59,7 @@ pub async fn backup_with_restic(
 ) -> Result<(BackupSummary, String), Error> {
     restic.ensure().await?;
     let tag = random_tag();
-    call.gauge.moved(mover, TransferProgress { direction: Direction::Upload, ..TransferProgress::default() });
+    call.meters.report(mover, TransferProgress { direction: Direction::Upload, ..TransferProgress::default() });
     call.host.failpoint("phase.backup.before");
     let saved = restic.backup(path, &tag, mover).await?;
     call.host.failpoint("phase.backup.after");
@@ -112,7 +67,8 @@ pub async fn backup_with_restic(
     Ok((saved, tag))
 }
 
-async fn backup_data(call: &Call) -> Result<Outputs, Error> {
+/// Backs up a path of a running container.
+pub async fn backup_data(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let (namespace, pod, container) =
         (arguments.text("namespace")?, arguments.text("pod")?, arguments.text("container")?);
@@ -137,7 +93,8 @@ fn pods(call: &Call) -> Result<Vec<String>, Error> {
     Ok(pods)
 }
 
-async fn backup_data_all(call: &Call) -> Result<Outputs, Error> {
+/// Backs up a path of a container in several pods.
+pub async fn backup_data_all(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let (namespace, container) = (arguments.text("namespace")?, arguments.text("container")?);
     let (path, prefix) = (arguments.text("includePath")?, arguments.text("backupArtifactPrefix")?);
@@ -176,7 +133,8 @@ fn restic_in<'a>(call: &'a Call, handle: &PodHandle, prefix: &str) -> Result<Res
     Restic::new(call, (&handle.namespace, &handle.name, Some(CONTAINER)), prefix)
 }
 
-async fn copy_volume_data(call: &Call) -> Result<Outputs, Error> {
+/// Backs up a whole claim.
+pub async fn copy_volume_data(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let (namespace, volume) = (arguments.text("namespace")?, arguments.text("volume")?);
     let mount = arguments.optional_text("mountPath")?.unwrap_or_else(|| format!("/mnt/vol_data/{volume}"));
@@ -232,7 +190,7 @@ async fn restore(call: &Call, request: RestoreRequest<'_>) -> Result<Outputs, Er
     let snapshot = snapshot.ok_or_else(|| Error::Missing(format!("no matching snapshot in {}", request.prefix)))?;
     let mover = if request.part.is_empty() { "restore" } else { request.part };
     let (total, _) = restic.stats(&snapshot.id, "restore-size").await?;
-    call.gauge.moved(
+    call.meters.report(
         mover,
         TransferProgress { direction: Direction::Download, total: Some(total), ..TransferProgress::default() },
     );
@@ -249,7 +207,7 @@ async fn restore(call: &Call, request: RestoreRequest<'_>) -> Result<Outputs, Er
         sent: Some(total),
         seconds_left: None,
     };
-    call.gauge.moved(mover, done);
+    call.meters.report(mover, done);
     call.log(&format!("snapshot {} restored: {}", snapshot.id, size(total)));
     Ok(Outputs::new())
 }
@@ -269,7 +227,8 @@ async fn restore_paths(restic: &Restic<'_>, snapshot: &Snapshot, target: &str, m
     Ok(())
 }
 
-async fn restore_data(call: &Call) -> Result<Outputs, Error> {
+/// Restores to the claims of a pod.
+pub async fn restore_data(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let (namespace, prefix) = (arguments.text("namespace")?, arguments.text("backupArtifactPrefix")?);
     let pod = arguments.optional_text("pod")?;
@@ -296,7 +255,8 @@ fn backup_infos(call: &Call) -> Result<BTreeMap<String, BackupInfo>, Error> {
         .map_err(|error| Error::argument("backupInfo", format!("not an output of BackupDataAll: {error}")))
 }
 
-async fn restore_data_all(call: &Call) -> Result<Outputs, Error> {
+/// Restores to the claims of several pods.
+pub async fn restore_data_all(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let (namespace, prefix) = (arguments.text("namespace")?, arguments.text("backupArtifactPrefix")?);
     let infos = backup_infos(call)?;
@@ -335,51 +295,51 @@ async fn reclaim(call: &Call, restic: &Restic<'_>) -> Result<u64, Error> {
     if call.arguments.flag("reclaimSpace", false)? { restic.prune().await } else { Ok(0) }
 }
 
-async fn delete_data(call: &Call) -> Result<Outputs, Error> {
+/// Deletes a backup.
+pub async fn delete_data(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let prefix = arguments.text("backupArtifactPrefix")?;
     let handle = idle(call, "delete-data-", arguments.text("namespace")?, &BTreeMap::new(), "").await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let restic = restic_in(call, &handle, &prefix)?;
     forget(call, &restic, arguments.optional_text("backupID")?, arguments.optional_text("backupTag")?).await?;
     let freed = reclaim(call, &restic).await?;
-    call.gauge.reach(Step::Cleanup);
     Ok(outputs(json!({ "spaceFreed": format!("{freed} B") })))
 }
 
-async fn delete_data_all(call: &Call) -> Result<Outputs, Error> {
+/// Deletes the backups of several pods.
+pub async fn delete_data_all(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let prefix = arguments.text("backupArtifactPrefix")?;
     let infos = backup_infos(call)?;
     let handle = idle(call, "delete-data-", arguments.text("namespace")?, &BTreeMap::new(), "").await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let mut freed = 0;
     for info in infos.into_values() {
         let restic = restic_in(call, &handle, &format!("{}/{}", prefix.trim_end_matches('/'), info.pod_name))?;
         forget(call, &restic, Some(info.backup_id), None).await?;
         freed += reclaim(call, &restic).await?;
     }
-    call.gauge.reach(Step::Cleanup);
     Ok(outputs(json!({ "spaceFreed": format!("{freed} B") })))
 }
 
-async fn backup_data_stats(call: &Call) -> Result<Outputs, Error> {
+/// Size of a backup.
+pub async fn backup_data_stats(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let mode = arguments.optional_text("statsMode")?.unwrap_or_else(|| "restore-size".into());
     let prefix = arguments.text("backupArtifactPrefix")?;
     let handle = idle(call, "backup-stats-", arguments.text("namespace")?, &BTreeMap::new(), "").await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let (bytes, files) = restic_in(call, &handle, &prefix)?.stats(&arguments.text("backupID")?, &mode).await?;
-    call.gauge.reach(Step::Cleanup);
     Ok(outputs(json!({ "mode": mode, "fileCount": files.to_string(), "size": size(bytes), "version": VERSION })))
 }
 
-async fn check_repository(call: &Call) -> Result<Outputs, Error> {
+/// Checks a repository.
+pub async fn check_repository(call: &Call) -> Result<Outputs, Error> {
     let prefix = call.arguments.text("backupArtifactPrefix")?;
     let handle = idle(call, "check-repository-", call.server_namespace.clone(), &BTreeMap::new(), "").await?;
-    call.gauge.reach(Step::Execution);
+    call.meters.reach(Step::Execution);
     let repository_error = restic_in(call, &handle, &prefix)?.repository_error().await?;
-    call.gauge.reach(Step::Cleanup);
     let is = |request: RepositoryError| (repository_error == Some(request)).to_string();
     Ok(outputs(
         json!({ "passwordIncorrect": is(RepositoryError::WrongPassword), "repoUnavailable": is(RepositoryError::NotFound), "version": VERSION }),

@@ -2,49 +2,35 @@
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use plimsoll_api::kanister::v1alpha1::ObjectReference;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::arguments::Arguments;
-use super::call::{Call, Function, ResumePolicy};
+use super::call::Call;
 use super::kube_ops;
 use crate::Error;
-use crate::board::Outputs;
+use crate::results::Outputs;
 use crate::template::{Template, render_value};
 
 /// Interval of evaluations.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Conditions with JSONPath expressions.
-pub struct Wait;
-/// Conditions that are templates over the object.
-pub struct WaitV2;
-
-impl Function for Wait {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(wait_for_conditions(call, |condition, object| {
-            let resolved = resolve_paths(condition, object)?;
-            Template::parse("condition", &resolved)?.with_missing_keys().render(&Value::Null).map_err(Error::from)
-        }))
-    }
+/// Waits for conditions with JSONPath expressions.
+pub async fn wait(call: &Call) -> Result<Outputs, Error> {
+    wait_for_conditions(call, |condition, object| {
+        let resolved = resolve_paths(condition, object)?;
+        Template::parse("condition", &resolved)?.with_missing_keys().render(&Value::Null).map_err(Error::from)
+    })
+    .await
 }
 
-impl Function for WaitV2 {
-    fn resume_policy(&self) -> ResumePolicy {
-        ResumePolicy::Repeat
-    }
-
-    fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(wait_for_conditions(call, |condition, object| {
-            Template::parse("condition", condition)?.with_missing_keys().render(object).map_err(Error::from)
-        }))
-    }
+/// Waits for conditions that are templates over the object.
+pub async fn wait_v2(call: &Call) -> Result<Outputs, Error> {
+    wait_for_conditions(call, |condition, object| {
+        Template::parse("condition", condition)?.with_missing_keys().render(object).map_err(Error::from)
+    })
+    .await
 }
 
 struct Condition {

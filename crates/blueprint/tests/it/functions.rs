@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_blueprint::functions::function_spec::{FUNCTIONS, ProgressKind, Support, find};
+use plimsoll_blueprint::functions::function_spec::{FUNCTIONS, POD_ARGUMENTS, ProgressKind, Support, find};
 
 #[test]
 fn functions_and_arguments_are_unique() {
@@ -10,7 +10,8 @@ fn functions_and_arguments_are_unique() {
     assert_eq!(names.len(), FUNCTIONS.len());
     for function in FUNCTIONS {
         let groups = function.one_of.iter().flat_map(|group| group.iter());
-        let all: Vec<_> = function.required.iter().chain(function.optional).chain(groups).collect();
+        let of_pods: &[&str] = if function.creates_pods { &POD_ARGUMENTS } else { &[] };
+        let all: Vec<_> = function.required.iter().chain(function.optional).chain(of_pods).chain(groups).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{}", function.name);
     }
 }

@@ -8,7 +8,7 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// What a rendering came to, in the words of the expectations.
+/// The result of a rendering, in the format of the expectations.
 fn outcome(source: &str, params: &Value) -> Result<String, String> {
     match Template::parse("golden", source).and_then(|template| template.render(params)) {
         Ok(output) => Ok(output),

@@ -98,8 +98,8 @@ async fn delete_removes_an_object_and_its_prefix_but_no_sibling() {
     assert_eq!(kando.delete("/set", |_| {}).await.unwrap().objects, 2);
     assert_eq!(kando.delete("alone", |_| {}).await.unwrap().objects, 1);
     assert_eq!(kando.delete("never/there", |_| {}).await.unwrap().objects, 0);
-    for gone in ["set/one", "set/two/three", "alone"] {
-        assert_eq!(bed.file(&format!("team/a/{gone}")), None, "{gone}");
+    for deleted in ["set/one", "set/two/three", "alone"] {
+        assert_eq!(bed.file(&format!("team/a/{deleted}")), None, "{deleted}");
     }
     assert_eq!(bed.file("team/a/settled").unwrap(), b"settled");
     for path in ["", "/", "a/../../b"] {
@@ -137,9 +137,9 @@ async fn the_error_of_a_wrong_key_does_not_contain_the_key() {
     let mut lines = Vec::new();
     let error = kando.push("x", &b"data"[..], None, |frame| lines.push(progress_line(frame))).await.unwrap_err();
     assert!(!error.is_retryable(), "{error}");
-    let told = format!("{error} {error:?} {}", lines.join("\n"));
-    assert!(!told.contains("a-wrong-secret"), "{told}");
-    assert!(lines.last().unwrap().contains("ailed"), "the last frame says so: {lines:?}");
+    let text = format!("{error} {error:?} {}", lines.join("\n"));
+    assert!(!text.contains("a-wrong-secret"), "{text}");
+    assert!(lines.last().unwrap().contains("ailed"), "the last frame reports the failure: {lines:?}");
     assert_eq!(bed.file("team/a/x"), None);
 }
 

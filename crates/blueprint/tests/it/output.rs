@@ -7,7 +7,7 @@ use plimsoll_blueprint::output::{
 };
 use proptest::prelude::*;
 
-/// Everything a reader makes of a text that comes in pieces of these sizes.
+/// The result of reading a text in chunks of these sizes.
 fn read(text: &[u8], sizes: &[usize]) -> Result<(Vec<Line>, BTreeMap<String, String>), OutputError> {
     let (mut reader, mut lines, mut rest) = (OutputReader::default(), Vec::new(), text);
     let mut sizes = sizes.iter().cycle();

@@ -26,7 +26,7 @@ fn blueprint(phases: Value) -> Value {
     })
 }
 
-/// A phase with one thing changed.
+/// A phase with one changed field.
 fn changed(path: &[&str], value: Value) -> Value {
     let mut phase = dump();
     *path.iter().fold(&mut phase, |location, key| &mut location[*key]) = value;

@@ -7,71 +7,43 @@ use futures::future::BoxFuture;
 use plimsoll_blueprint as blueprint;
 use plimsoll_blueprint::functions::Host;
 use plimsoll_engine::kill;
-use plimsoll_engine::ports::{Effect, IntentId, Journal, JournalEntry, LeadershipGuard};
+use plimsoll_engine::ports::{Effect, Journal, LeadershipGuard};
 use plimsoll_operations::{ConfigMapJournal, Job, OperationRecord};
 
 use super::ActionSetController;
-use super::status_publisher::Publisher;
-
-/// Journal entries of an earlier attempt of one phase.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Left {
-    /// It had begun.
-    pub intent: Option<IntentId>,
-    /// It had ended like this.
-    pub result: Option<String>,
-    /// Its notes.
-    pub notes: BTreeMap<String, String>,
-}
-
-/// Reads the journal of an earlier attempt.
-pub fn left(known: &[JournalEntry], action: usize, phase: &str) -> Left {
-    let mut left = Left::default();
-    for entry in known {
-        match &entry.effect {
-            Effect::Phase { action: a, phase: p } if *a == action && p == phase => {
-                left.intent = Some(entry.id);
-                left.result.clone_from(&entry.result);
-            }
-            Effect::Note { action: a, phase: p, key, value } if *a == action && p == phase => {
-                left.notes.insert(key.clone(), value.clone());
-            }
-            _ => {}
-        }
-    }
-    left
-}
+use super::phase_journal::PhaseJournal;
+use super::running::RunningActionSet;
 
 /// The server, as the function of one phase sees it.
-pub struct Server {
+pub struct FunctionHost {
     record: Arc<OperationRecord>,
     journal: Arc<ConfigMapJournal>,
-    publisher: Arc<Publisher>,
+    set: Arc<RunningActionSet>,
     action: usize,
     phase: String,
     notes: Mutex<BTreeMap<String, String>>,
 }
 
-impl Server {
+impl FunctionHost {
     pub fn new(
         job: &Job<ActionSetController>,
-        publisher: &Arc<Publisher>,
+        set: &Arc<RunningActionSet>,
         action: usize,
         phase: &str,
-        left: &Left,
+        journal: &PhaseJournal,
     ) -> Self {
         Self {
             record: Arc::clone(&job.record),
             journal: Arc::clone(&job.journal),
-            publisher: Arc::clone(publisher),
+            set: Arc::clone(set),
             action,
             phase: phase.to_owned(),
-            notes: Mutex::new(left.notes.clone()),
+            notes: Mutex::new(journal.notes.clone()),
         }
     }
 }
 
-impl Host for Server {
+impl Host for FunctionHost {
     fn authorize_effect(&self) -> Result<(), blueprint::Error> {
         self.record.check_effect().map_err(|error| blueprint::Error::Host(error.to_string()))
     }
@@ -99,33 +71,6 @@ impl Host for Server {
     }
 
     fn log(&self, line: &str) {
-        self.publisher.log().info(line);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_journal_tells_each_phase_only_what_is_its_own() {
-        let entry = |id, effect, result: Option<&str>| JournalEntry {
-            id: IntentId(id),
-            effect,
-            result: result.map(str::to_owned),
-        };
-        let phase = |action, phase: &str| Effect::Phase { action, phase: phase.into() };
-        let note =
-            |action, value: &str| Effect::Note { action, phase: "p".into(), key: "k".into(), value: value.into() };
-        let known = [
-            entry(0, phase(0, "p"), Some("done")),
-            entry(1, phase(1, "p"), None),
-            entry(2, note(1, "mine"), None),
-            entry(3, note(0, "other"), None),
-        ];
-        let expected = Left { intent: Some(IntentId(1)), result: None, notes: [("k".into(), "mine".into())].into() };
-        assert_eq!(left(&known, 1, "p"), expected);
-        assert_eq!(left(&known, 0, "p").result.as_deref(), Some("done"));
-        assert_eq!(left(&known, 0, "q"), Left::default());
+        self.set.log().info(line);
     }
 }

@@ -1,4 +1,4 @@
-//! An ActionSet that cannot be resumed, because its plan is lost: whatever ran of it has failed.
+//! An ActionSet that cannot be resumed, because its plan is lost: its running phases have failed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::ActionSetController;
-use super::agent_transfer::Agents;
+use super::agent_transfer::NodeAgents;
 
-/// Ends it: what its phases left in the cluster goes, and its status says of none of them that it runs.
+/// Deletes what its phases left in the cluster, and ends it with a status in which no phase runs.
 pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion, Error> {
     for (action, phase) in started_phases(&job.journal_entries) {
         let identity = phase_identity(&[&job.id.uid, &action.to_string(), &phase]);
@@ -24,8 +24,8 @@ pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion
         if let Err(error) = remove_pods(&job.context.leader.client, &identity).await {
             warn!("set {}, phase {phase}: {error}", job.id.name);
         }
-        let leave = || job.record.check_effect().map_err(|error| error.to_string());
-        if let Err(error) = Agents::new(Arc::clone(&job.context)).sweep(&identity, &leave).await {
+        let authorize = || job.record.check_effect().map_err(|error| error.to_string());
+        if let Err(error) = NodeAgents::new(Arc::clone(&job.context)).delete_objects(&identity, &authorize).await {
             warn!("set {}, phase {phase}: what an agent was asked for cannot be removed: {error}", job.id.name);
         }
     }
@@ -35,8 +35,8 @@ pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion
 }
 
 /// The phases that an earlier attempt started.
-fn started_phases(known: &[JournalEntry]) -> BTreeSet<(usize, String)> {
-    let phases = known.iter().filter_map(|entry| match &entry.effect {
+fn started_phases(entries: &[JournalEntry]) -> BTreeSet<(usize, String)> {
+    let phases = entries.iter().filter_map(|entry| match &entry.effect {
         Effect::Phase { action, phase } => Some((*action, phase.clone())),
         _ => None,
     });
@@ -54,7 +54,7 @@ fn failed(mut status: ActionSetStatus, why: &str) -> Value {
         }
     }
     let mut status = serde_json::to_value(status).unwrap_or_default();
-    // Of what is merged, only what is named goes.
+    // A merge patch leaves alone what it does not name.
     status["progress"]["runningPhase"] = json!("");
     status["progress"]["runningPhases"] = Value::Null;
     status
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_runs_any_more_and_what_was_reached_stays() {
+    fn no_phase_runs_and_the_progress_stays() {
         let status: ActionSetStatus = serde_json::from_value(json!({
             "state": "running",
             "actions": [{ "name": "act", "phases": [

@@ -1,57 +1,56 @@
 //! ActionSet: actions of blueprints, all of them at the same time, their phases one after the other.
 //!
 //! ```text
-//!   work ──▶ plan: blueprints, validated ──▶ one task for each action
-//!                 phase: intent ──▶ begin ──▶ function ──▶ result (journal) ──▶ pods gone ──▶ status
-//!                                        │
-//!             every second: functions are asked how far they are ──▶ board ──▶ status
+//!   plan: blueprints, validated ──▶ one task for each action, one below it for each phase
+//!          phase: intent ──▶ begin ──▶ function ──▶ result (journal) ──▶ pods deleted ──▶ status
+//!                                         │
+//!                          meters of its task ──▶ status, every second
 //! ```
+//! The status is a pure function of the task tree and the results ([`plimsoll_blueprint::action_set_status()`]). The status writer of
+//! every operation writes it; a change of the results is written before the work continues.
 
 mod action;
+mod action_params;
 mod agent_transfer;
+mod artifacts;
 mod host;
 mod interrupted;
+mod log_config_map;
+mod mover_job;
 mod phase;
+mod phase_call;
+mod phase_journal;
 mod plan;
-mod progress_sampler;
-mod status_publisher;
+mod running;
+mod transfer_objects;
+mod transfer_status;
 
 use std::sync::{Arc, OnceLock};
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionState};
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::validate;
-use plimsoll_blueprint::board::{Board, CANCELLED};
+use plimsoll_blueprint::results::{ActionSetResults, CANCELLED};
 use plimsoll_engine::log::OperationLog;
 use plimsoll_engine::ports::Journal;
 use plimsoll_engine::{Error, kill};
-use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Projection, Requirements, SubjectState};
+use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use plimsoll_progress::{Ending, Snapshot};
 use serde_json::{Value, json};
 
-use self::plan::Planned;
-use self::status_publisher::Publisher;
+use self::plan::PlannedAction;
+use self::running::RunningActionSet;
 use crate::context::Context;
 
-/// Our finalizer on an ActionSet for as long as it runs: one that is deleted is cancelled first.
+/// Our finalizer on an ActionSet while it runs: an ActionSet that is deleted is cancelled first.
 pub const FINALIZER: &str = "actionsets.plimsoll.dev/running";
 /// Maximum number of ActionSets that run in parallel.
 const MAX_CONCURRENT_ACTION_SETS: usize = 100;
 
-/// The progress of an ActionSet.
+/// The ActionSet of an operation, once its plan is known.
 #[derive(Default)]
-pub struct Live(OnceLock<Arc<Publisher>>);
-
-impl Projection for Live {
-    fn write<'a>(&'a self, snapshot: &'a Snapshot, more: Value) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            if let Some(publisher) = self.0.get() {
-                publisher.refresh(snapshot, more).await;
-            }
-        })
-    }
-}
+pub struct LiveState(OnceLock<Arc<RunningActionSet>>);
 
 /// The lifecycle of an ActionSet.
 pub struct ActionSetController;
@@ -59,7 +58,7 @@ pub struct ActionSetController;
 impl Lifecycle for ActionSetController {
     type Resource = ActionSet;
     type Context = Context;
-    type LiveState = Live;
+    type LiveState = LiveState;
     const VERB: &'static str = "run";
     const ITEM_COUNTERS: ItemCounters = ItemCounters::NONE;
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
@@ -104,8 +103,8 @@ impl Lifecycle for ActionSetController {
         MAX_CONCURRENT_ACTION_SETS
     }
 
-    fn projection(job: &Job<Self>) -> Option<Arc<dyn Projection>> {
-        Some(Arc::clone(&job.live) as Arc<dyn Projection>)
+    fn status_fields(live: &LiveState, snapshot: &Snapshot) -> Option<Value> {
+        live.0.get().map(|set| set.status_patch(snapshot))
     }
 
     async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
@@ -113,49 +112,50 @@ impl Lifecycle for ActionSetController {
             Ok(planned) => planned,
             Err(why) => return interrupted::end(job, &why).await,
         };
-        let mut board = Board::new(planned.iter().map(|one| (&one.spec, &one.action)));
-        if let Err(why) = board.resume(&job.subject.status.clone().unwrap_or_default()) {
+        let saved = job.subject.status.clone().unwrap_or_default();
+        let mut results = ActionSetResults::new(planned.iter().map(|action| (&action.spec, &action.action)));
+        if let Err(why) = results.resume(&saved) {
             return interrupted::end(job, &why).await;
         }
-        board.start();
+        results.start();
         let log = OperationLog::create(&job.scratch.path().join("log.gz"))?;
-        let publisher = Arc::new(Publisher::new(job, board, log));
-        let publisher = job.live.0.get_or_init(|| publisher);
+        let set = job.live.0.get_or_init(|| Arc::new(RunningActionSet::new(results, saved, log)));
         kill::point("status.begin.before");
-        publisher.publish(&job.tree.snapshot()).await?;
+        job.publish_status().await?;
         kill::point("status.begin.after");
-        let runs = planned.iter().enumerate().map(|(index, one)| action::run(job, publisher, index, one));
+        let runs = planned.iter().enumerate().map(|(index, planned)| action::run(job, set, index, planned));
         for answer in join_all(runs).await {
             answer?;
         }
-        publisher.keep_log(job).await;
-        Ok(finish(job, publisher))
+        log_config_map::write(job).await;
+        Ok(finish(job, set))
     }
 
     async fn abort(job: &Job<Self>, error: &Error) {
-        if let Some(publisher) = job.live.0.get() {
-            publisher.log().info(format!("given up: {error}"));
+        if let Some(set) = job.live.0.get() {
+            set.log().info(format!("given up: {error}"));
         }
     }
 }
 
-/// What was planned when the set began counts to its end. The inner error is what is wrong with the plan.
-async fn planned(job: &Job<ActionSetController>) -> Result<Result<Vec<Planned>, String>, Error> {
-    if let Some(planned) = plan::remembered(&job.journal_entries) {
+/// The plan from when the ActionSet started: it is valid to its end. The inner error is why the plan is invalid.
+async fn planned(job: &Job<ActionSetController>) -> Result<Result<Vec<PlannedAction>, String>, Error> {
+    if let Some(planned) = plan::from_journal(&job.journal_entries) {
         return Ok(Ok(planned));
     }
     let planned = job.read(|| plan::load(&job.subject, &job.context.leader.client, &job.id.namespace)).await?;
-    if let Some(note) = planned.as_ref().ok().and_then(|planned| plan::note(planned)) {
+    if let Some(note) = planned.as_ref().ok().and_then(|planned| plan::journal_note(planned)) {
         job.journal.record_intent(note).await?;
     }
     Ok(planned.map_err(|faults| faults.join("; ")))
 }
 
-/// The set has ended, with all its actions.
-fn finish(job: &Job<ActionSetController>, publisher: &Publisher) -> Completion {
+/// Ends the ActionSet after all its actions have ended.
+fn finish(job: &Job<ActionSetController>, set: &RunningActionSet) -> Completion {
     let cancelled = job.cancel.is_cancelled();
-    let (ended, status) = publisher.end(cancelled);
-    let (state, ending) = match ended {
+    let result = set.results().end(cancelled);
+    let status = set.status_patch(&job.tree.snapshot());
+    let (state, ending) = match result {
         Ok(()) => (OperationState::Succeeded, None),
         Err(why) if cancelled && why.starts_with(CANCELLED) => {
             (OperationState::Cancelled, Some(Ending::Cancelled("requested by the user".into())))

@@ -1,4 +1,4 @@
-//! What a set is going to do: its actions with those of their blueprints, or what is wrong with them.
+//! The plan of an ActionSet: its actions with those of their blueprints, or what is wrong with them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use plimsoll_engine::ports::{Effect, JournalEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::host::left;
+use super::phase_journal::PhaseJournal;
 
-/// Annotation on an ActionSet or a Blueprint: how long a phase may take. One time for all (`1h`), or `phase=time,…`.
+/// Annotation on an ActionSet or a Blueprint: the timeout of its phases. One for all (`1h`), or `phase=time,…`.
 pub const TIMEOUT: &str = "plimsoll.dev/phase-timeout";
 /// Annotation on a Blueprint: phases, separated by commas, that may be run again after the server was stopped.
 pub const REPEATABLE: &str = "plimsoll.dev/repeatable-phases";
 
-/// The note of what a set was going to do when it began.
+/// Key of the note with the plan.
 const PLANNED: &str = "planned";
 /// A longer plan is not recorded, but computed again.
 const MAX_PLAN_BYTES: usize = 256 << 10;
 
-/// One action that is going to be run.
+/// One action to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlannedAction {
     /// The action of the ActionSet.
     pub spec: ActionSpec,
     /// The action of the blueprint.
@@ -36,7 +36,7 @@ pub struct Planned {
     repeatable: Vec<String>,
 }
 
-impl Planned {
+impl PlannedAction {
     /// Its name.
     pub fn name(&self) -> &str {
         self.spec.name.as_deref().unwrap_or_default()
@@ -47,30 +47,30 @@ impl Planned {
         self.timeouts.of(phase)
     }
 
-    /// Whether its author says that a phase may be run again.
+    /// Whether the blueprint allows that a phase is run again.
     pub fn is_repeatable(&self, phase: &str) -> bool {
         self.repeatable.iter().any(|name| name == phase)
     }
 }
 
-/// What an earlier process was going to do: a blueprint that is changed or deleted since does not change a set that has begun.
-pub fn remembered(known: &[JournalEntry]) -> Option<Vec<Planned>> {
-    let text = left(known, 0, "").notes.remove(PLANNED)?;
+/// The plan that an earlier process recorded: a blueprint that is changed or deleted later does not change a running ActionSet.
+pub fn from_journal(entries: &[JournalEntry]) -> Option<Vec<PlannedAction>> {
+    let text = PhaseJournal::read(entries, 0, "").notes.remove(PLANNED)?;
     serde_json::from_str(&text).ok()
 }
 
 /// The journal entry that keeps a plan for a new leader, if it can be kept.
-pub fn note(planned: &[Planned]) -> Option<Effect> {
+pub fn journal_note(planned: &[PlannedAction]) -> Option<Effect> {
     let value = serde_json::to_string(planned).ok().filter(|text| text.len() <= MAX_PLAN_BYTES)?;
     Some(Effect::Note { action: 0, phase: String::new(), key: PLANNED.into(), value })
 }
 
-/// Reads the blueprints of a set. What is wrong with them is the inner error.
+/// Reads the blueprints of an ActionSet. The inner error has their faults.
 pub async fn load(
     set: &ActionSet,
     client: &Client,
     namespace: &str,
-) -> Result<Result<Vec<Planned>, Vec<String>>, Error> {
+) -> Result<Result<Vec<PlannedAction>, Vec<String>>, Error> {
     let api: Api<Blueprint> = Api::namespaced(client.clone(), namespace);
     let (mut planned, mut faults) = (Vec::new(), Vec::new());
     if set.spec.actions.is_empty() {
@@ -92,7 +92,7 @@ pub async fn load(
     Ok(if faults.is_empty() { Ok(planned) } else { Err(faults) })
 }
 
-fn plan(set: &ActionSet, spec: &ActionSpec, blueprint: &Blueprint) -> Result<Planned, Vec<String>> {
+fn plan(set: &ActionSet, spec: &ActionSpec, blueprint: &Blueprint) -> Result<PlannedAction, Vec<String>> {
     let name = spec.name.clone().unwrap_or_default();
     let mut faults = faults_of(blueprint, &name);
     faults.extend(version_fault(spec));
@@ -110,10 +110,10 @@ fn plan(set: &ActionSet, spec: &ActionSpec, blueprint: &Blueprint) -> Result<Pla
         .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect());
     let action = blueprint.spec.actions.get(&name).cloned().filter(|_| faults.is_empty());
     let Some(action) = action else { return Err(faults) };
-    Ok(Planned { spec: spec.clone(), action, timeouts: merged, repeatable: repeatable.unwrap_or_default() })
+    Ok(PlannedAction { spec: spec.clone(), action, timeouts: merged, repeatable: repeatable.unwrap_or_default() })
 }
 
-/// Everything for which an action of a blueprint is not run.
+/// The faults that prevent an action of a blueprint from running.
 pub fn faults_of(blueprint: &Blueprint, action: &str) -> Vec<String> {
     let raw = serde_json::to_value(blueprint).unwrap_or_default();
     let title = blueprint.name_any();
@@ -123,7 +123,7 @@ pub fn faults_of(blueprint: &Blueprint, action: &str) -> Vec<String> {
         .collect()
 }
 
-/// Every function has one version here, which is also what Kanister falls back to; what is no version is refused as it does.
+/// Every function has one version, which is also Kanister's fallback; a text that is not a version is rejected, as in Kanister.
 fn version_fault(spec: &ActionSpec) -> Option<String> {
     let wanted = spec.preferred_version.as_deref().filter(|text| !text.is_empty())?;
     let known = function_spec::is_version(wanted);
@@ -168,7 +168,7 @@ impl Timeouts {
 mod tests {
     use super::*;
 
-    fn planned(phase: &Value, version: &str) -> Result<Planned, Vec<String>> {
+    fn planned(phase: &Value, version: &str) -> Result<PlannedAction, Vec<String>> {
         use serde_json::json;
         let blueprint = json!({ "apiVersion": "cr.kanister.io/v1alpha1", "kind": "Blueprint", "metadata": { "name": "bp" },
             "actions": { "act": { "phases": [phase] }, "other": { "phases": [{ "func": "CreateRDSSnapshot", "name": "rds" }] } } });
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_phase_is_said_with_its_argument_and_other_actions_do_not_matter() {
+    fn faults_of_a_phase_name_its_argument_and_other_actions_are_ignored() {
         use serde_json::json;
         let task = |args: Value| json!({ "name": "p", "func": "KubeTask", "args": args });
         let good = task(json!({ "image": "i", "command": ["x"] }));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_a_plan_is_the_plan() {
+    fn a_plan_is_restored_from_the_journal() {
         use plimsoll_engine::ports::IntentId;
         use serde_json::json;
         let phase = json!({ "name": "p", "func": "KubeTask", "args": { "image": "i", "command": ["{{ .Time }}"] } });
@@ -204,13 +204,13 @@ mod tests {
         one.timeouts = Timeouts::parse("1h,p=1500ms").unwrap();
         one.repeatable = vec!["p".into()];
         let plan = vec![one.clone(), one];
-        let known = [JournalEntry { id: IntentId(0), effect: note(&plan).unwrap(), result: None }];
-        assert_eq!(remembered(&known), Some(plan));
-        assert_eq!(remembered(&[]), None);
+        let known = [JournalEntry { id: IntentId(0), effect: journal_note(&plan).unwrap(), result: None }];
+        assert_eq!(from_journal(&known), Some(plan));
+        assert_eq!(from_journal(&[]), None);
     }
 
     #[test]
-    fn a_set_s_timeout_wins_over_the_blueprint_s() {
+    fn the_timeout_of_an_action_set_overrides_that_of_the_blueprint() {
         let mut timeouts = Timeouts::parse("1h, dump=10m").unwrap();
         timeouts.add(Timeouts::parse("2h").unwrap());
         assert_eq!(timeouts.of("dump"), Some(Duration::from_mins(10)));

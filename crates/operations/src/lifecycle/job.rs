@@ -11,6 +11,7 @@ use super::{Lifecycle, OperationRuntime};
 use crate::journal::ConfigMapJournal;
 use crate::operation_record::OperationRecord;
 use crate::subject::Subject;
+use crate::subject_status::SubjectStatus;
 
 /// One operation of this process.
 pub struct Job<K: Lifecycle> {
@@ -26,6 +27,8 @@ pub struct Job<K: Lifecycle> {
     pub tree: plimsoll_progress::Operation,
     /// Its Operation.
     pub record: Arc<OperationRecord>,
+    /// The writer of the subject's status.
+    pub(crate) status: Arc<SubjectStatus>,
     /// Its journal.
     pub journal: Arc<ConfigMapJournal>,
     /// What earlier attempts wrote into the journal.
@@ -50,6 +53,11 @@ impl<K: Lifecycle> Job<K> {
         F: Future<Output = Result<T, Error>>,
     {
         RetryPolicy::default().run(&self.tree.root(), attempt).await
+    }
+
+    /// Writes the status as it is now, before the work continues.
+    pub async fn publish_status(&self) -> Result<(), Error> {
+        self.status.publish(&self.tree).await
     }
 
     /// Changes the subject by a merge patch, and retries while the API server does not answer. Returns the subject.

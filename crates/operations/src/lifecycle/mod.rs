@@ -14,14 +14,13 @@ mod run;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use plimsoll_api::plimsoll::v1alpha1::{OperationState, ReasonCount};
 use plimsoll_engine::Error;
-use plimsoll_progress::{Ending, Trees};
+use plimsoll_progress::{Ending, Snapshot, Trees};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -33,7 +32,6 @@ pub use self::reconcile::run_lifecycle;
 use crate::active_operations::ActiveOperations;
 use crate::leader_client::LeaderClient;
 use crate::progress_floor::ItemCounters;
-use crate::status_writer::Projection;
 use crate::write_budget::WriteBudget;
 
 /// What the lifecycles of all kinds share.
@@ -101,9 +99,10 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
     }
     /// How many of them run at the same time.
     fn concurrency(context: &Self::Context) -> usize;
-    /// Writes its status while it runs, if the tree alone does not determine it.
-    fn projection(_job: &Job<Self>) -> Option<Arc<dyn Projection>> {
-        None
+    /// The fields of its status, beside the item counters, that follow from the tree and what is kept in memory. `None`
+    /// while there is nothing to write.
+    fn status_fields(_live: &Self::LiveState, _snapshot: &Snapshot) -> Option<Value> {
+        Some(json!({}))
     }
     /// Does the work. Returns the status to end with.
     fn execute(job: &Job<Self>) -> impl Future<Output = Result<Completion, Error>> + Send;

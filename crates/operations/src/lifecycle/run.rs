@@ -21,8 +21,9 @@ use crate::journal::{self, JournalLocation};
 use crate::leader_client::LeaderClient;
 use crate::operation_record::{self, OperationRecord};
 use crate::progress_floor::progress_floor;
-use crate::status_writer::{StatusWriter, StatusWriterSettings, summary_patch};
+use crate::status_writer::{StatusWriter, StatusWriterSettings};
 use crate::subject::Subject;
+use crate::subject_status::{SubjectStatus, extend, summary_patch};
 use crate::{history, projection};
 
 /// Starts an operation, unless it runs or the limit of its kind is reached.
@@ -157,15 +158,12 @@ async fn run<K: Lifecycle>(
     let _shown = runtime.trees.register(&job.id.uid, move || Some(observer.snapshot()));
     let status_writer = StatusWriter::start(StatusWriterSettings {
         tree: job.tree.observer(),
-        cluster: leader.cluster.clone(),
+        status: Arc::clone(&job.status),
         record: Arc::clone(&job.record),
         subject: job.id.clone(),
-        path: job.path(),
-        counters: K::ITEM_COUNTERS,
         scratch: job.scratch.path().to_owned(),
         events: leader.events.clone(),
         write_budget: runtime.write_budget.clone(),
-        projection: K::projection(&job),
     });
     drop(gap);
     let answer = K::execute(&job).await;
@@ -202,20 +200,33 @@ async fn open_job<K: Lifecycle>(
         .tempdir_in(&runtime.scratch)
         .map_err(|e| Error::scratch(&runtime.scratch, e))?;
     info!("{} {}: running (epoch {})", id.verb, id.name, leader.epoch);
+    let (record, live) = (Arc::new(opened.record), Arc::<K::LiveState>::default());
     let job = Job {
         runtime: Arc::clone(runtime),
         context: Arc::clone(&controller.context),
         subject,
         id: id.clone(),
         tree,
-        record: Arc::new(opened.record),
+        status: Arc::new(subject_status::<K>(leader, id, &record, &live)),
+        record,
         journal: Arc::new(journal),
         journal_entries,
         cancel,
         scratch,
-        live: Arc::default(),
+        live,
     };
     Ok((job, gap))
+}
+
+fn subject_status<K: Lifecycle>(
+    leader: &LeaderClient,
+    id: &Subject,
+    record: &Arc<OperationRecord>,
+    live: &Arc<K::LiveState>,
+) -> SubjectStatus {
+    let live = Arc::clone(live);
+    let fields = Box::new(move |snapshot: &Snapshot| K::status_fields(&live, snapshot));
+    SubjectStatus::new(leader.cluster.clone(), Arc::clone(record), id.path(), K::ITEM_COUNTERS, fields)
 }
 
 async fn write_status(leader: &LeaderClient, id: &Subject, status: &Value) -> Result<(), Error> {
@@ -265,13 +276,7 @@ fn final_status<K: Lifecycle>(snapshot: &Snapshot, completion: &Completion) -> V
     let now = Timestamp::now();
     status["plimsoll"] = summary_patch(&projection::summary(snapshot, now));
     status["conditions"] = json!(projection::conditions(snapshot, &[], now));
-    if let (Some(status), Some(last)) = (status.as_object_mut(), completion.status.as_object()) {
-        status.extend(last.clone());
-    }
-    // Where a kind counts its percent by rules of its own, the summary shows the same.
-    if let Some(percent) = completion.status.pointer("/progress/percentCompleted") {
-        status["plimsoll"]["percent"] = percent.clone();
-    }
+    extend(&mut status, &completion.status);
     status
 }
 
