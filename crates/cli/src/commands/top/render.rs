@@ -130,7 +130,8 @@ fn split_for_details(area: Rect, details: &[Line]) -> [Rect; 2] {
 fn draw_scrolled(frame: &mut Frame, area: Rect, scroll: &mut usize, title: &str, mut lines: Vec<Line<'static>>) {
     let height = usize::from(area.height.saturating_sub(1));
     *scroll = (*scroll).min(lines.len().saturating_sub(height));
-    draw_titled(frame, area, title, lines.split_off(*scroll));
+    lines.drain(..*scroll);
+    draw_titled(frame, area, title, lines);
 }
 
 /// A rule with a title, and lines below it.
