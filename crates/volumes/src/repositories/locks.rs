@@ -15,9 +15,9 @@ use tracing::{info, warn};
 
 use super::Repositories;
 use super::access::RepositoryKey;
+use super::answer::{Opened, report_locks};
 use super::check::find_location;
 use super::check_state::RepositoryState;
-use super::request::{Opened, report_locks};
 use crate::storage_location::is_read_only;
 
 /// How often the locks of a repository are looked at, and how soon again once there are some: looks closer than six minutes

@@ -11,6 +11,7 @@
 //! second creator. Nothing here removes a snapshot that the caller did not name.
 
 mod access;
+mod answer;
 mod check;
 mod check_state;
 mod create;
@@ -124,7 +125,7 @@ async fn reconcile(repository: Arc<BackupRepository>, repositories: Arc<Reposito
     let known = repositories.of(&repository.name_any());
     let mut known = known.lock().await;
     let next = check::check_if_due(&repository, &mut known, &repositories).await?;
-    request::answer(&repository, &mut known, &repositories).await?;
+    answer::answer_request(&repository, &mut known, &repositories).await?;
     Ok(Action::requeue(next))
 }
 

@@ -7,9 +7,10 @@
 //! - [`Fence::check`] refuses once two thirds of the term have passed without a renewal; at its end [`Leadership::lost`]
 //!   resolves, and the process is expected to exit.
 
+mod fence;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -21,6 +22,8 @@ use plimsoll_engine::{Error, kill};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+
+pub use self::fence::Fence;
 
 /// A candidate, and the Lease it wants.
 #[derive(Clone, Debug)]
@@ -35,41 +38,6 @@ pub struct Candidate {
     pub term: Duration,
     /// Annotations of the Lease while it leads.
     pub annotations: BTreeMap<String, String>,
-}
-
-/// Says whether this process may still have effects.
-pub struct Fence {
-    renewed: std::sync::Mutex<Instant>,
-    lost: AtomicBool,
-    term: Duration,
-}
-
-impl Fence {
-    fn new(term: Duration, renewed: Instant) -> Self {
-        Self { renewed: std::sync::Mutex::new(renewed), lost: AtomicBool::new(false), term }
-    }
-
-    /// Refuses when the last renewal is too long ago for a new effect to be safe.
-    pub fn check(&self) -> Result<(), Error> {
-        let silent = self.silent_for();
-        if self.lost.load(Ordering::Acquire) {
-            return Err(Error::Fenced("another process holds the Lease".into()));
-        }
-        if silent * 3 >= self.term * 2 {
-            return Err(Error::Fenced(format!("the Lease was not renewed for {silent:.1?}")));
-        }
-        Ok(())
-    }
-
-    fn silent_for(&self) -> Duration {
-        self.renewed.lock().map_or(Duration::MAX, |renewed| renewed.elapsed())
-    }
-
-    fn renew(&self, at: Instant) {
-        if let Ok(mut renewed) = self.renewed.lock() {
-            *renewed = at;
-        }
-    }
 }
 
 /// Held by the one process that leads.
@@ -214,7 +182,7 @@ async fn renew_until_lost(
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = resigned.cancelled() => {
-                fence.lost.store(true, Ordering::Release);
+                fence.close();
                 release_lease(&api, &candidate).await;
                 return;
             }
@@ -228,7 +196,7 @@ async fn renew_until_lost(
             Err(_) => warn!("renewing the Lease: no answer within {:?}", candidate.term / 3),
         }
     }
-    fence.lost.store(true, Ordering::Release);
+    fence.close();
     lost.cancel();
 }
 
@@ -308,16 +276,5 @@ mod tests {
         assert_eq!(first.spec.as_ref().unwrap().lease_transitions, Some(8));
         let second = claim_lease(first, &candidate());
         assert_eq!(second.spec.unwrap().lease_transitions, Some(9));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_fence_closes_at_two_thirds_of_the_term() {
-        let fence = Fence::new(Duration::from_secs(15), Instant::now());
-        tokio::time::advance(Duration::from_millis(9_900)).await;
-        assert!(fence.check().is_ok());
-        tokio::time::advance(Duration::from_millis(200)).await;
-        assert_eq!(fence.check().unwrap_err().reason(), "LeadershipLost");
-        fence.renew(Instant::now());
-        assert!(fence.check().is_ok());
     }
 }

@@ -3,28 +3,29 @@
 //! while it removed them waits forever for the first of them. The agent creates the markers again. Agents of two installations
 //! may do so on one node, the second after the container has ended: leftover markers are removed once it has.
 
+mod waiting_container;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
-use plimsoll_api::velero::v1::{PodVolumeRestore, TransferPhase};
+use plimsoll_api::velero::v1::PodVolumeRestore;
 use plimsoll_engine::Error;
 use plimsoll_operations::WatchBackoff;
+use plimsoll_volumes::transfer::TransferError;
 use plimsoll_volumes::transfer::restore_wait::{cannot_wait, has_waited};
-use plimsoll_volumes::transfer::{RESTORE_WAIT, TransferError};
 use tracing::{info, warn};
 
+use self::waiting_container::{WaitingContainer, restore_wait_of, volumes_of};
 use crate::directory;
 use crate::handshake::RestoreMarker;
 use crate::services::AgentServices;
 
-/// Where the container that waits has its volumes.
-const MOUNT_ROOT: &str = "/restores/";
 /// How often waiting pods are checked. The obstacle to their release may cause no event of the pod.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// A pod that still waits this long after its release is released again: another pod with the same volume may have removed the
@@ -174,18 +175,6 @@ async fn remove_leftover_markers(services: &AgentServices, pod: &Pod) {
     }
 }
 
-/// The container that waits, and the uid of the restore that it waits for.
-fn restore_wait_of(pod: &Pod) -> Option<(&Container, &str)> {
-    let mut containers = pod.spec.as_ref()?.init_containers.iter().flatten();
-    let container = containers.find(|container| container.name == RESTORE_WAIT)?;
-    Some((container, container.args.as_ref()?.last()?))
-}
-
-fn volumes_of(container: &Container) -> impl Iterator<Item = &str> {
-    let mounts = container.volume_mounts.iter().flatten();
-    mounts.filter(|mount| mount.mount_path.starts_with(MOUNT_ROOT)).map(|mount| mount.name.as_str())
-}
-
 /// Whether all transfers that a pod waits for have completed.
 async fn has_all_data(
     services: &AgentServices,
@@ -202,54 +191,9 @@ async fn has_all_data(
     Ok(waiting.has_all(&transfers.items))
 }
 
-/// A wait container that runs again.
-#[derive(Debug)]
-struct WaitingContainer<'p> {
-    container: &'p Container,
-    restore: &'p str,
-    restarts: i32,
-    /// Whether it is known to have seen all of its data. Otherwise the transfers decide.
-    had_waited: bool,
-}
-
-impl<'p> WaitingContainer<'p> {
-    fn of(pod: &'p Pod) -> Option<Self> {
-        let status = pod.status.as_ref()?;
-        let statuses = status.init_container_statuses.iter().flatten();
-        let waits = statuses.into_iter().find(|status| status.name == RESTORE_WAIT)?;
-        waits.state.as_ref()?.running.as_ref()?;
-        // Its earlier end is known, or a container after it was started.
-        let started = |status: &ContainerStatus| status.restart_count > 0 || status.last_state.iter().any(has_ended);
-        let before = waits.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-        let had_waited =
-            before.is_some_and(|ended| ended.exit_code == 0) || status.container_statuses.iter().flatten().any(started);
-        let ((container, restore), restarts) = (restore_wait_of(pod)?, waits.restart_count);
-        (had_waited || restarts > 0).then_some(Self { container, restore, restarts, had_waited })
-    }
-
-    fn volumes(&self) -> impl Iterator<Item = &str> {
-        volumes_of(self.container)
-    }
-
-    /// Whether these transfers have completed for every volume.
-    fn has_all(&self, transfers: &[PodVolumeRestore]) -> bool {
-        let has = |volume: &str| {
-            transfers.iter().any(|transfer| {
-                transfer.labels().get(labels::RESTORE_UID).is_some_and(|uid| uid == self.restore)
-                    && transfer.spec.volume.as_deref() == Some(volume)
-                    && transfer.phase() == TransferPhase::Completed
-            })
-        };
-        self.volumes().all(has)
-    }
-}
-
-fn has_ended(state: &k8s_openapi::api::core::v1::ContainerState) -> bool {
-    state.terminated.is_some()
-}
-
 #[cfg(test)]
 mod tests {
+    use plimsoll_volumes::transfer::RESTORE_WAIT;
     use serde_json::{Value, json};
 
     use super::*;
