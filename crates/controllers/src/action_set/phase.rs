@@ -64,7 +64,7 @@ impl Phase<'_> {
         let recorded = journal.result();
         let is_recorded = recorded.is_some();
         let result = recorded.unwrap_or_else(|| RecordedResult::Error(params.redact(&why.to_string())));
-        if let (RecordedResult::Outputs(outputs), true) = (&result, is_recorded) {
+        if let RecordedResult::Outputs(outputs) = &result {
             // The space was available when the phase ended.
             let _ = self.set.results().reserve(outputs);
         }
@@ -104,7 +104,7 @@ impl Phase<'_> {
             }
         };
         self.job.journal.record_result(intent, result.to_json()).await?;
-        self.clean_up(call, params, &journal).await;
+        self.clean_up(call.as_ref(), params, &journal).await;
         let answer = self.end(params, result).await?;
         Ok(if cancelled { Err(PhaseError::Cancelled) } else { answer })
     }
@@ -135,7 +135,7 @@ impl Phase<'_> {
     }
 
     /// Deletes the pods of the call, or those of an earlier process if there was no call.
-    async fn clean_up(&self, call: Option<Call>, params: &Params, journal: &PhaseJournal) {
+    async fn clean_up(&self, call: Option<&Call>, params: &Params, journal: &PhaseJournal) {
         match call {
             Some(call) => call.clean_up().await,
             None => self.clean_up_pods(params, journal).await,

@@ -41,29 +41,29 @@ mod tests {
 
     use super::*;
 
-    fn transfer(status: Value) -> PodVolumeBackup {
+    fn transfer(status: &Value) -> PodVolumeBackup {
         serde_json::from_value(json!({ "metadata": { "name": "t" }, "spec": {}, "status": status })).unwrap()
     }
 
     #[test]
     fn a_total_is_reported_once_it_no_longer_grows() {
         let bytes = json!({ "totalBytes": 10, "bytesDone": 4 });
-        let growing = progress(&transfer(json!({ "progress": bytes, "plimsoll": { "percent": "~40.00" } })));
+        let growing = progress(&transfer(&json!({ "progress": bytes, "plimsoll": { "percent": "~40.00" } })));
         assert_eq!((growing.read, growing.total), (4, None));
-        let known = progress(&transfer(json!({ "progress": bytes, "plimsoll": { "percent": "40.00" } })));
+        let known = progress(&transfer(&json!({ "progress": bytes, "plimsoll": { "percent": "40.00" } })));
         assert_eq!((known.read, known.total), (4, Some(10)));
     }
 
     #[test]
     fn a_transfer_that_lacks_files_has_failed() {
         let ended = |message: &str| {
-            transfer(json!({ "phase": "Completed", "snapshotID": "0123456789", "message": message,
+            transfer(&json!({ "phase": "Completed", "snapshotID": "0123456789", "message": message,
                 "progress": { "totalBytes": 10, "bytesDone": 4 }, "fileCount": 2, "incrementalBytes": 3 }))
         };
         let expected = BackupSummary { id: "01234567".into(), files: 2, size: 10, added: 3 };
         assert_eq!(summary(&ended("")), Ok(expected));
         assert!(summary(&ended("Incomplete: 1 files could not be read")).is_err());
-        let failed = transfer(json!({ "phase": "Failed", "message": "PodGone: it is gone" }));
+        let failed = transfer(&json!({ "phase": "Failed", "message": "PodGone: it is gone" }));
         assert_eq!(summary(&failed), Err("PodGone: it is gone".into()));
     }
 }
