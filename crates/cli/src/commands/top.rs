@@ -7,11 +7,11 @@
 
 mod actions;
 mod app;
-mod canvas;
-mod keys;
 mod list;
 mod render;
+mod table;
 mod terminal;
+mod text;
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::app::{App, UserAction};
 #[cfg(test)]
 pub use self::list::Cells;
-use self::terminal::{RawMode, Screen};
+use self::terminal::{Input, Screen};
 use crate::args::{Global, Top, TopFormat};
 use crate::exit::Outcome;
 use crate::{connect, observation, output};
@@ -55,17 +55,13 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
     let mut overview = Overview::with_trees(trees);
     let mut app = App::new(&global.namespace, &options.filter);
     let actions = actions::ActionRunner::new(client);
-    let mut resizes = signal(SignalKind::window_change()).context("cannot listen for signals")?;
-    let _raw_mode = RawMode::enter().context("cannot draw on this terminal")?;
-    let mut screen = Screen::default();
-    let keys = terminal::keys();
+    let mut screen = Screen::open().context("cannot draw on this terminal")?;
+    let mut inputs = terminal::inputs();
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
     let mut changed = true;
     loop {
         if changed {
-            let mut canvas = Screen::canvas()?;
-            render::draw(&mut canvas, &mut app);
-            screen.show(canvas)?;
+            screen.draw(&mut app)?;
         }
         tokio::select! {
             world = worlds.next() => {
@@ -76,22 +72,19 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
             _ = terminations.recv() => return Ok(Outcome::Success),
             _ = interrupts.recv() => return Ok(Outcome::Success),
             _ = hangups.recv() => return Ok(Outcome::Success),
-            // The terminal has reflowed the old content: all of it is drawn again.
-            _ = resizes.recv() => {
-                screen.forget();
+            input = inputs.recv() => {
                 changed = true;
-            }
-            _ = ticks.tick() => {
-                changed = actions.results(&mut app);
-                while let Ok(key) = keys.try_recv() {
-                    changed = true;
-                    match app.key(key) {
+                match input {
+                    Some(Input::Key(key)) => match app.key(key) {
                         UserAction::None => {}
                         UserAction::Quit => return Ok(Outcome::Success),
                         action => actions.start(action, &app),
-                    }
+                    },
+                    Some(Input::Resize(width, height)) => screen.resize((width, height))?,
+                    Some(Input::Interrupt) | None => return Ok(Outcome::Success),
                 }
             }
+            _ = ticks.tick() => changed = actions.results(&mut app),
         }
     }
 }

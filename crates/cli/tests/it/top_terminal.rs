@@ -1,4 +1,4 @@
-//! `plimsoll top` on a real terminal: tmux is one, with keys, resizing and a screen that can be read.
+//! `plimsoll top` in tmux, a terminal with keys, resizing and a screen that can be read.
 
 use std::process::Command;
 use std::time::Duration;
@@ -25,6 +25,8 @@ impl Terminal {
             .args(["-f", "/dev/null", "-L", &self.socket])
             .args(arguments)
             .env("LC_ALL", "C.UTF-8")
+            // Programs in the terminal inherit it: `top` would draw without colours.
+            .env_remove("NO_COLOR")
             .output()
             .unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -64,7 +66,7 @@ impl Drop for Terminal {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_is_driven_by_keys_survives_resizing_and_gives_the_terminal_back() {
+async fn top_handles_keys_and_resizing_and_restores_the_terminal_on_ctrl_c() {
     require!(cache::system_program("tmux"));
     let bed = Bed::local().await;
     let home = bed.home("watched").await;
@@ -99,7 +101,7 @@ async fn top_is_driven_by_keys_survives_resizing_and_gives_the_terminal_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_gives_the_terminal_back_when_it_is_asked_to_end() {
+async fn top_restores_the_terminal_on_sigterm() {
     require!(cache::system_program("tmux"));
     let bed = Bed::local().await;
     let home = bed.home("watched").await;
@@ -144,7 +146,7 @@ async fn plant(home: &Home<'_>, name: &str, tasks: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_cancels_the_chosen_operation_and_only_after_a_yes() {
+async fn top_cancels_the_selected_operation_after_confirmation() {
     require!(cache::system_program("tmux"));
     let bed = Bed::local().await;
     let home = bed.home("watched").await;
@@ -239,12 +241,13 @@ async fn stalls_are_red_with_their_cause_in_watch_and_top() {
     assert!(!moving.is_empty() && !moving.contains(RED), "{moving:?}");
     let top = Terminal::run("red-top", &run("top"), (140, 20));
     top.wait_for("STUCK").await;
+    // `top` writes colour 1 of the palette of 256: the same red.
     let listed = top.coloured("STUCK");
-    assert!(listed.contains("\u{1b}[31m") || listed.contains(";31m"), "{listed:?}");
+    assert!(listed.contains("38;5;1m"), "{listed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_pipe() {
+async fn waiting_reports_the_cause_and_the_next_command_on_a_terminal_and_in_a_pipe() {
     require!(cache::system_program("tmux"));
     let bed = Bed::local().await;
     let home = bed.home("no-server").await;
@@ -271,7 +274,7 @@ async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_
     })
     .await;
     let said = async || tokio::fs::read_to_string(&note).await.unwrap_or_default();
-    eventually("a pipe is told, too", async || {
+    eventually("a pipe gets the cause, too", async || {
         let said = said().await;
         said.contains("stalled: neither Plimsoll nor Velero") && said.contains("next: kubectl get deployments -A")
     })
@@ -285,7 +288,7 @@ async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_shows_the_log_of_one_of_ours_that_has_ended() {
+async fn top_shows_the_log_of_an_ended_operation() {
     require!(cache::system_program("tmux"));
     let bed = Bed::local().await;
     let home = bed.home("home").await;

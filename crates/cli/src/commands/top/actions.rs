@@ -34,7 +34,7 @@ impl ActionRunner {
         Self { client, sender, receiver }
     }
 
-    /// Begins, and returns at once.
+    /// Starts an action in the background.
     pub fn start(&self, action: UserAction, app: &App) {
         let (client, sender) = (self.client.clone(), self.sender.clone());
         let operation = |reference: &Reference| {
@@ -64,14 +64,14 @@ impl ActionRunner {
         }
     }
 
-    /// Shows what has come back; says whether anything has.
+    /// Shows results that have arrived; returns whether there were any.
     pub fn results(&self, app: &mut App) -> bool {
         let mut any = false;
         while let Ok(result) = self.receiver.try_recv() {
             any = true;
             match result {
                 ActionResult::Log(text) if matches!(app.view, View::Log(_)) => {
-                    // The end is what one wants to see.
+                    // The end of a log matters most.
                     app.scroll = usize::MAX;
                     app.view = View::Log(text);
                 }
@@ -127,7 +127,7 @@ async fn log(
         if let Some(text) = object.data.pointer("/status/log/text").and_then(|text| text.as_str()) {
             return Ok(text.to_owned());
         }
-        // One of ours that has ended keeps its log elsewhere.
+        // An ended operation of Plimsoll keeps its log in the location.
         if let Some(text) = stored_log(client, reference).await? {
             return Ok(end_of(&text));
         }

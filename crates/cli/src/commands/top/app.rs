@@ -2,11 +2,11 @@
 
 use plimsoll_observe::causes::{self, Cause};
 use plimsoll_observe::{ClusterState, Kind, OperationSummary, Reference, UnreadResource};
+use ratatui::crossterm::event::KeyCode;
 
-use super::keys::Key;
 use super::list;
 
-/// In which order the list is.
+/// The order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     Urgency,
@@ -35,7 +35,7 @@ impl Sort {
     }
 }
 
-/// What is on the screen.
+/// The open view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     List,
@@ -45,7 +45,7 @@ pub enum View {
     Help,
 }
 
-/// What is being typed or asked.
+/// What the last row asks or reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
     None,
@@ -71,7 +71,7 @@ pub struct App {
     /// Objects were read at least once.
     pub ready: bool,
     pub clock: String,
-    pub chosen: Option<Reference>,
+    pub selected: Option<Reference>,
     pub sort: Sort,
     pub filter: String,
     pub show_ended: bool,
@@ -79,7 +79,7 @@ pub struct App {
     pub prompt: Prompt,
     pub scroll: usize,
     all: Vec<OperationSummary>,
-    /// The latest world, for actions.
+    /// Operations of Plimsoll by their subject, for actions.
     pub operations: Vec<(Reference, String)>,
     pub server_pod: Option<String>,
 }
@@ -93,7 +93,7 @@ impl App {
             server_missing: None,
             ready: false,
             clock: String::new(),
-            chosen: None,
+            selected: None,
             sort: Sort::Urgency,
             filter: filter.to_owned(),
             show_ended: true,
@@ -106,7 +106,7 @@ impl App {
         }
     }
 
-    /// The last rows.
+    /// Takes over the latest state of the cluster.
     pub fn take(&mut self, lines: Vec<OperationSummary>, world: &ClusterState) {
         (self.all, self.ready) = (lines, true);
         self.unseen.clone_from(&world.unseen);
@@ -140,26 +140,23 @@ impl App {
         }
         self.lines = lines;
         if self.position().is_none() {
-            self.chosen = self.lines.first().map(|line| line.reference.clone());
+            self.selected = self.lines.first().map(|line| line.reference.clone());
         }
     }
 
-    /// Where the chosen one is in the list.
+    /// The position of the selected operation in the list.
     pub fn position(&self) -> Option<usize> {
-        let chosen = self.chosen.as_ref()?;
-        self.lines.iter().position(|line| line.reference == *chosen)
+        let selected = self.selected.as_ref()?;
+        self.lines.iter().position(|line| line.reference == *selected)
     }
 
-    /// The chosen one.
+    /// The selected operation.
     pub fn line(&self) -> Option<&OperationSummary> {
         self.position().map(|place| &self.lines[place])
     }
 
     /// What a key asks for.
-    pub fn key(&mut self, key: Key) -> UserAction {
-        if matches!(key, Key::Interrupt | Key::Gone) {
-            return UserAction::Quit;
-        }
+    pub fn key(&mut self, key: KeyCode) -> UserAction {
         match std::mem::replace(&mut self.prompt, Prompt::None) {
             Prompt::Filter => self.type_filter(key),
             Prompt::Cancel(reference) => return confirm(reference, key),
@@ -168,56 +165,56 @@ impl App {
         UserAction::None
     }
 
-    fn type_filter(&mut self, key: Key) {
+    fn type_filter(&mut self, key: KeyCode) {
         match key {
-            Key::Enter => return,
-            Key::Escape => {
+            KeyCode::Enter => return,
+            KeyCode::Esc => {
                 self.filter.clear();
                 self.arrange();
                 return;
             }
-            Key::Backspace => drop(self.filter.pop()),
-            Key::Letter(letter) => self.filter.push(letter),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(letter) => self.filter.push(letter),
             _ => {}
         }
         self.prompt = Prompt::Filter;
         self.arrange();
     }
 
-    fn command(&mut self, key: Key) -> UserAction {
+    fn command(&mut self, key: KeyCode) -> UserAction {
         match key {
-            Key::Letter('q') | Key::Escape if self.view == View::List => {
-                if key == Key::Escape && !self.filter.is_empty() {
+            KeyCode::Char('q') | KeyCode::Esc if self.view == View::List => {
+                if key == KeyCode::Esc && !self.filter.is_empty() {
                     self.filter.clear();
                     self.arrange();
                     return UserAction::None;
                 }
                 return UserAction::Quit;
             }
-            Key::Letter('q') | Key::Escape | Key::Left | Key::Backspace => self.open(View::List),
-            Key::Down | Key::Letter('j') => self.step(1),
-            Key::Up | Key::Letter('k') => self.step(-1),
-            Key::PageDown => self.step(10),
-            Key::PageUp => self.step(-10),
-            Key::Home | Key::Letter('g') => self.step(isize::MIN / 2),
-            Key::End | Key::Letter('G') => self.step(isize::MAX / 2),
-            Key::Enter | Key::Right => self.open(View::Tree),
-            Key::Letter('w') => self.open(View::Why),
-            Key::Letter('?' | 'h') => self.open(View::Help),
-            Key::Letter('/') => {
+            KeyCode::Char('q') | KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.open(View::List),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::PageDown => self.step(10),
+            KeyCode::PageUp => self.step(-10),
+            KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN / 2),
+            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX / 2),
+            KeyCode::Enter | KeyCode::Right => self.open(View::Tree),
+            KeyCode::Char('w') => self.open(View::Why),
+            KeyCode::Char('?' | 'h') => self.open(View::Help),
+            KeyCode::Char('/') => {
                 self.open(View::List);
                 self.prompt = Prompt::Filter;
             }
-            Key::Letter('s') => {
+            KeyCode::Char('s') => {
                 self.sort = self.sort.next();
                 self.arrange();
             }
-            Key::Letter('e') => {
+            KeyCode::Char('e') => {
                 self.show_ended = !self.show_ended;
                 self.arrange();
             }
-            Key::Letter('l') => return self.ask_for_log(),
-            Key::Letter('c') => self.ask_to_cancel(),
+            KeyCode::Char('l') => return self.ask_for_log(),
+            KeyCode::Char('c') => self.ask_to_cancel(),
             _ => {}
         }
         UserAction::None
@@ -233,7 +230,7 @@ impl App {
         UserAction::Log(reference)
     }
 
-    /// Asks, or says why that cannot be.
+    /// Asks for confirmation, or says why it cannot be cancelled.
     fn ask_to_cancel(&mut self) {
         let Some(line) = self.line() else { return };
         self.prompt = match refusal(line) {
@@ -250,7 +247,7 @@ impl App {
         }
         let last = self.lines.len().saturating_sub(1);
         let place = self.position().unwrap_or(0).saturating_add_signed(by).min(last);
-        self.chosen = self.lines.get(place).map(|line| line.reference.clone());
+        self.selected = self.lines.get(place).map(|line| line.reference.clone());
     }
 }
 
@@ -259,8 +256,8 @@ fn uid_matches(line: &OperationSummary, operation: &plimsoll_observe::Object, wo
     subject.is_some_and(|uid| uid == operation.text("/spec/subject/uid"))
 }
 
-fn confirm(reference: Reference, key: Key) -> UserAction {
-    if key == Key::Letter('y') { UserAction::Cancel(reference) } else { UserAction::None }
+fn confirm(reference: Reference, key: KeyCode) -> UserAction {
+    if key == KeyCode::Char('y') { UserAction::Cancel(reference) } else { UserAction::None }
 }
 
 /// Why something cannot be cancelled, if it cannot.

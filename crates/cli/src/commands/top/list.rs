@@ -1,4 +1,4 @@
-//! The list as cells: the same for the picture and for the plain table.
+//! The list as cells: the same for the screen and for the plain table.
 
 use plimsoll_observe::causes::{self, Cause};
 use plimsoll_observe::{ClusterState, OperationSummary, Verdict};
@@ -7,7 +7,7 @@ use plimsoll_progress::view::{self, duration_text};
 use crate::commands::why;
 use crate::output;
 
-/// What one line says, cell by cell.
+/// The texts of one line, by column.
 pub struct Cells {
     pub name: String,
     pub status: String,
@@ -48,14 +48,14 @@ pub fn status(line: &OperationSummary) -> String {
     }
 }
 
-/// Whether a filter lets it through.
+/// Whether it matches a filter.
 pub fn matches(line: &OperationSummary, filter: &str) -> bool {
     let filter = filter.to_lowercase();
     let texts = [line.reference.to_string(), status(line), line.doing.clone()];
     filter.is_empty() || texts.iter().any(|text| text.to_lowercase().contains(&filter))
 }
 
-/// How many are how.
+/// The number of operations by verdict.
 pub fn summary(lines: &[OperationSummary]) -> String {
     let count = |verdicts: &[Verdict]| lines.iter().filter(|line| verdicts.contains(&line.explanation.verdict)).count();
     let ended = lines.iter().filter(|line| line.ended_ago.is_some()).count();
@@ -67,7 +67,7 @@ pub fn summary(lines: &[OperationSummary]) -> String {
     )
 }
 
-/// What is said where there is nothing to list: without a server nothing will ever be.
+/// The message for an empty list. Without a server it stays empty, so that is reported.
 pub fn nothing(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
     let mut text = vec![format!("No backups, restores or actions found in namespace {namespace}.")];
     if let Some(cause) = missing {
@@ -77,7 +77,7 @@ pub fn nothing(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
     text
 }
 
-/// One plain table, and below it what to do about what is stuck.
+/// One plain table, and below it the explanations of stuck operations.
 pub fn plain(lines: &[OperationSummary], world: &ClusterState) -> Vec<String> {
     if lines.is_empty() && world.unseen.is_empty() {
         return nothing(&world.namespace, causes::server_missing(world).as_ref());

@@ -1,74 +1,88 @@
-//! The terminal: raw keys in, a picture out, and given back as it was, however this ends.
-//!
-//! Our own hundred lines rather than a library: it needs no event loop of its own beside the one that is there, and everything
-//! the screen needs is in every terminal since the VT100.
+//! The terminal: input events in, frames out.
 
-use std::io::{self, Read, Write};
-use std::sync::mpsc;
-use std::sync::{Mutex, PoisonError};
+use std::io::{self, stdout};
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use ratatui::backend::Backend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, size};
+use ratatui::layout::Rect;
+use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
+use tokio::sync::mpsc;
 
-use super::canvas::Canvas;
-use super::keys::{Key, Keys};
+use super::app::App;
+use super::render;
 
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
-const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
+/// The size that is assumed where the terminal does not know its own, as some serial consoles do.
+const DEFAULT_AREA: Rect = Rect::new(0, 0, 80, 24);
 
-/// How the terminal was before.
-static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+/// The alternate screen in raw mode.
+///
+/// # Guarantees
+/// The terminal is restored when this is dropped, and before the message of a panic is printed.
+pub struct Screen {
+    terminal: DefaultTerminal,
+}
 
-/// The terminal is ours until this is dropped.
-pub struct RawMode;
+impl Screen {
+    /// Switches to the alternate screen.
+    pub fn open() -> io::Result<Self> {
+        let options = TerminalOptions { viewport: viewport(size()?) };
+        let terminal = ratatui::try_init_with_options(options).and_then(enter_alternate_screen);
+        Ok(Self { terminal: terminal.inspect_err(|_| ratatui::restore())? })
+    }
 
-impl RawMode {
-    /// Takes it. A panic gives it back before it is printed.
-    pub fn enter() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            give_back();
-            usual(panic);
-        }));
-        let mut out = io::stdout().lock();
-        out.write_all(ENTER.as_bytes())?;
-        out.flush()?;
-        Ok(Self)
+    /// Draws the application; only cells that changed are sent.
+    pub fn draw(&mut self, app: &mut App) -> io::Result<()> {
+        self.terminal.draw(|frame| render::draw(frame, app)).map(|_| ())
+    }
+
+    /// Takes over a new size. The terminal has reflowed the old content, so the next frame is drawn whole.
+    ///
+    /// Not `Terminal::clear`: it asks the terminal for the position of the cursor, and the thread of [`inputs`] would read the
+    /// answer.
+    pub fn resize(&mut self, (width, height): (u16, u16)) -> io::Result<()> {
+        self.terminal.resize(Rect::new(0, 0, width, height))
     }
 }
 
-impl Drop for RawMode {
+impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        // ratatui's panic hook has already restored it; a second time would move the cursor over the message.
+        if !std::thread::panicking() {
+            ratatui::restore();
+        }
     }
 }
 
-/// Gives it back, once.
-fn give_back() {
-    if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        let mut out = io::stdout().lock();
-        let _ = out.write_all(LEAVE.as_bytes()).and_then(|()| out.flush());
-        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
-    }
+fn enter_alternate_screen(mut terminal: DefaultTerminal) -> io::Result<DefaultTerminal> {
+    execute!(stdout(), EnterAlternateScreen)?;
+    // A terminal without an alternate screen still shows the shell.
+    terminal.backend_mut().clear()?;
+    Ok(terminal)
 }
 
-/// What is typed.
-pub fn keys() -> mpsc::Receiver<Key> {
-    let (sender, receiver) = mpsc::channel();
-    // Reading blocks, and cannot be interrupted: a thread of its own, which ends with the process.
+fn viewport((width, height): (u16, u16)) -> Viewport {
+    if width == 0 || height == 0 { Viewport::Fixed(DEFAULT_AREA) } else { Viewport::Fullscreen }
+}
+
+/// What the terminal reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    Key(KeyCode),
+    Resize(u16, u16),
+    /// Ctrl-C: in raw mode it is a key, not a signal.
+    Interrupt,
+}
+
+/// What is typed, and changes of size. The channel is closed when the terminal cannot be read any more.
+pub fn inputs() -> mpsc::UnboundedReceiver<Input> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    // Reading blocks and cannot be interrupted: it has its own thread, which ends with the process.
     std::thread::spawn(move || {
-        let (mut keys, mut bytes) = (Keys::default(), [0; 256]);
-        while let Ok(count) = io::stdin().lock().read(&mut bytes) {
-            if count == 0 {
-                let _ = sender.send(Key::Gone);
-                return;
-            }
-            for key in keys.read(&bytes[..count]) {
-                if sender.send(key).is_err() {
+        while let Ok(event) = event::read() {
+            for input in inputs_of(&event) {
+                if sender.send(input).is_err() {
                     return;
                 }
             }
@@ -77,31 +91,61 @@ pub fn keys() -> mpsc::Receiver<Key> {
     receiver
 }
 
-/// What the terminal shows.
-#[derive(Default)]
-pub struct Screen {
-    shown: Option<Canvas>,
+fn inputs_of(event: &Event) -> Vec<Input> {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => key_inputs(*key),
+        Event::Resize(width, height) => vec![Input::Resize(*width, *height)],
+        _ => Vec::new(),
+    }
 }
 
-impl Screen {
-    /// An empty picture of the terminal's size.
-    pub fn canvas() -> io::Result<Canvas> {
-        let size = tcgetwinsize(io::stdout())?;
-        // A terminal that does not know its size says 0.
-        let or = |value: u16, usual: u16| usize::from(if value == 0 { usual } else { value });
-        Ok(Canvas::new(or(size.ws_col, 80), or(size.ws_row, 24)))
+fn key_inputs(key: KeyEvent) -> Vec<Input> {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('c') if is_control => vec![Input::Interrupt],
+        // The bytes of Ctrl-H and Ctrl-J are those of Backspace and Enter on some terminals.
+        KeyCode::Char('h') if is_control => vec![Input::Key(KeyCode::Backspace)],
+        KeyCode::Char('j') if is_control => vec![Input::Key(KeyCode::Enter)],
+        KeyCode::Char(_) if is_control => Vec::new(),
+        // Escape and a letter that arrive in one read look like Alt and the letter.
+        code if key.modifiers.contains(KeyModifiers::ALT) => vec![Input::Key(KeyCode::Esc), Input::Key(code)],
+        code => vec![Input::Key(code)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(code: KeyCode, modifiers: KeyModifiers) -> Vec<Input> {
+        inputs_of(&Event::Key(KeyEvent::new(code, modifiers)))
     }
 
-    /// Shows this picture.
-    pub fn show(&mut self, canvas: Canvas) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(canvas.changes(self.shown.as_ref()).as_bytes())?;
-        self.shown = Some(canvas);
-        out.flush()
+    #[test]
+    fn keys_are_read_from_events_of_the_terminal() {
+        let key = |code| vec![Input::Key(code)];
+        assert_eq!(read(KeyCode::Char('数'), KeyModifiers::NONE), key(KeyCode::Char('数')));
+        assert_eq!(read(KeyCode::Char('G'), KeyModifiers::SHIFT), key(KeyCode::Char('G')));
+        assert_eq!(read(KeyCode::Down, KeyModifiers::CONTROL), key(KeyCode::Down));
+        assert_eq!(read(KeyCode::Char('h'), KeyModifiers::CONTROL), key(KeyCode::Backspace));
+        assert_eq!(read(KeyCode::Char('j'), KeyModifiers::CONTROL), key(KeyCode::Enter));
+        assert_eq!(read(KeyCode::Char('q'), KeyModifiers::CONTROL), []);
+        let both = [Input::Key(KeyCode::Esc), Input::Key(KeyCode::Char('/'))];
+        assert_eq!(read(KeyCode::Char('/'), KeyModifiers::ALT), both);
     }
 
-    /// The next picture is drawn whole: the terminal has changed what it shows.
-    pub fn forget(&mut self) {
-        self.shown = None;
+    #[test]
+    fn ctrl_c_interrupts_and_other_events_are_not_keys() {
+        assert_eq!(read(KeyCode::Char('c'), KeyModifiers::CONTROL), [Input::Interrupt]);
+        assert_eq!(inputs_of(&Event::Resize(40, 10)), [Input::Resize(40, 10)]);
+        assert_eq!(inputs_of(&Event::FocusGained), []);
+        let release = KeyEvent::new_with_kind(KeyCode::Char('q'), KeyModifiers::NONE, KeyEventKind::Release);
+        assert_eq!(inputs_of(&Event::Key(release)), []);
+    }
+
+    #[test]
+    fn a_terminal_of_unknown_size_is_drawn_in_the_default_one() {
+        assert_eq!(viewport((0, 0)), Viewport::Fixed(DEFAULT_AREA));
+        assert_eq!(viewport((40, 10)), Viewport::Fullscreen);
     }
 }
