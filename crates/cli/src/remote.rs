@@ -18,6 +18,7 @@ use plimsoll_api::velero::v1::{
     Backup, BackupStorageLocation, DownloadRequest, DownloadRequestSpec, DownloadTarget, DownloadTargetKind, Restore,
 };
 use plimsoll_progress::{Task, Total, Unit};
+use plimsoll_store::RetryPolicy;
 use reqwest::header::{CONTENT_RANGE, RANGE};
 use reqwest::{Certificate, Response, StatusCode};
 
@@ -25,8 +26,14 @@ use crate::args::names::{Reference, ResourceKind};
 use crate::args::options::TlsOptions;
 use crate::errors;
 
-/// The number of consecutive attempts without a byte.
+/// The maximum number of consecutive attempts without a byte.
 const MAX_ATTEMPTS: u32 = 5;
+/// The pauses between attempts. [`MAX_ATTEMPTS`] takes the place of the timeout: a download that progresses may take any time.
+const RETRY_POLICY: RetryPolicy = RetryPolicy {
+    initial_pause: Duration::from_millis(500),
+    max_pause: Duration::from_secs(10),
+    timeout: Duration::MAX,
+};
 /// A connection without data for this long counts as broken.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -77,7 +84,7 @@ impl Remote {
         mut take: impl FnMut(&[u8]) -> std::io::Result<()>,
     ) -> anyhow::Result<u64> {
         let bytes = task.meter(Unit::Bytes);
-        let (mut got, mut attempts, mut pause) = (0_u64, 0, Duration::from_millis(500));
+        let (mut got, mut failed_attempts, mut fruitless_attempts) = (0_u64, 0, 0);
         loop {
             let before = got;
             let mut take = |piece: &[u8]| {
@@ -90,14 +97,14 @@ impl Remote {
                 Err(FetchError::Fatal(error)) => return Err(error),
                 Err(FetchError::Retry(error)) => error,
             };
-            attempts = if got > before { 1 } else { attempts + 1 };
-            if attempts >= MAX_ATTEMPTS {
+            failed_attempts += 1;
+            fruitless_attempts = if got > before { 1 } else { fruitless_attempts + 1 };
+            if fruitless_attempts >= MAX_ATTEMPTS {
                 return Err(error.context(format!("cannot download {file} of {}", self.name)));
             }
             let waiting = task.wait(format!("retrying: {}", errors::cause_text(&error)));
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(RETRY_POLICY.pause_after(failed_attempts)).await;
             drop(waiting);
-            pause = (pause * 2).min(Duration::from_secs(10));
         }
     }
 
