@@ -1,6 +1,6 @@
 //! Retries of single requests to the API server.
 //!
-//! A server under load, or one that has just been told of a new kind ("storage is (re)initializing"), answers 429 with a
+//! A server under load, or one that has just learned of a new kind ("storage is (re)initializing"), answers 429 with a
 //! `Retry-After`. Such a request had no effect and is sent again, as `kubectl` does. A read that a restarting or overloaded server
 //! rejects is sent again at once: an operation that reads ten objects would otherwise begin anew for each of them. Every other
 //! answer goes to the caller: a request that timed out may have had its effect.

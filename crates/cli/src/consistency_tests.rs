@@ -101,7 +101,7 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_dashboard_and_the_metrics_say_the_same() {
+async fn the_dashboard_and_the_metrics_agree() {
     let (operation, _tasks) = backup();
     let speed = operation.snapshot().speed();
     let left = speed.left.unwrap();
@@ -153,7 +153,7 @@ async fn the_dashboard_and_the_metrics_say_the_same() {
     };
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let as_float = |number: u64| number as f64;
-    let close = |told: f64, wanted: u64| (told - as_float(wanted)).abs() < 0.5;
+    let close = |shown: f64, wanted: u64| (shown - as_float(wanted)).abs() < 0.5;
     assert!(close(sample("plimsoll_operation_rate{", "unit=\"bytes\""), speed.rate.unwrap()), "{metrics}");
     assert!(close(sample("plimsoll_operation_seconds_left{", "bound=\"low\""), left.low), "{metrics}");
     assert!(close(sample("plimsoll_operation_seconds_left{", "bound=\"high\""), left.high), "{metrics}");

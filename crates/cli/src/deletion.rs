@@ -55,7 +55,7 @@ async fn end(client: &Client, namespace: &str, subject: &Subject, shown: &Task) 
     ));
     while let Some(item) = news.next().await {
         match item? {
-            // Another one of the same name is not the one that was deleted.
+            // A new object of the same name is not the deleted one.
             WatchEvent::Object(found) if found != uid => return Ok(Vec::new()),
             WatchEvent::Request(request) if !request.faults.is_empty() => return Ok(request.faults),
             WatchEvent::Request(Request { doing: Some(doing), .. }) if waiting.0 != doing => {

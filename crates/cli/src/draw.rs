@@ -63,7 +63,7 @@ impl Canvas {
         }
     }
 
-    /// Takes the picture away: what follows says how it ended.
+    /// Clears the rows: the result is printed below.
     pub fn wipe(self) {
         for bar in &self.bars {
             bar.finish_and_clear();
@@ -131,7 +131,7 @@ pub fn plain(row: &Row) -> String {
     format!("{}: {}", row.label, parts.join(", "))
 }
 
-/// What there is to say about a row that has no numbers.
+/// The word for a row without numbers.
 fn look_word(look: Look) -> &'static str {
     match look {
         Look::Pending => "not begun",
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_always_as_wide() {
+    fn every_bar_has_the_same_width() {
         for fraction in [-1.0, 0.0, 0.001, 0.3333, 0.5, 0.999, 1.0, 7.0] {
             assert_eq!(bar_text(fraction).chars().count(), BAR, "{fraction}");
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::subjects::{Subject, operation_name};
-use crate::{observation as looking_on, output, wait};
+use crate::{observation, output, wait};
 
 /// Raised when a field changes its meaning or goes. New fields may come at any time.
 const VERSION: u32 = 1;
@@ -72,24 +72,24 @@ pub struct Events {
 
 impl Events {
     /// Prints what is new in this, if anything is. With the tree in the server's memory, where that can be had.
-    pub fn tell(&mut self, subject: &Subject, tree: Option<&Snapshot>, told: Option<&Explanation>) {
+    pub fn emit(&mut self, subject: &Subject, tree: Option<&Snapshot>, explanation: Option<&Explanation>) {
         let now = Timestamp::now();
         let mut event = event(subject, now);
         if let Some(tree) = tree.filter(|_| subject.outcome().is_none()) {
             refresh(&mut event, tree, now);
         }
-        if let (Some(stalled), Some(cause)) = (&mut event.stalled, told.and_then(looking_on::main_cause)) {
+        if let (Some(stalled), Some(cause)) = (&mut event.stalled, explanation.and_then(observation::main_cause)) {
             stalled["next"] = json!(cause.next);
         }
-        self.tell_event(event);
+        self.emit_event(event);
     }
 
     /// The same for something that is looked at from outside.
-    pub fn tell_observed(&mut self, object: &Object, told: &Explanation, source: Source) {
-        self.tell_event(Event { source, ..observed(object, told, Timestamp::now()) });
+    pub fn emit_observed(&mut self, object: &Object, explanation: &Explanation, source: Source) {
+        self.emit_event(Event { source, ..observed(object, explanation, Timestamp::now()) });
     }
 
-    fn tell_event(&mut self, event: Event) {
+    fn emit_event(&mut self, event: Event) {
         let known = self.last.as_ref().is_some_and(|last| Event { time: event.time.clone(), ..last.clone() } == event);
         if !known && let Ok(text) = serde_json::to_string(&event) {
             output::line(text);
@@ -169,25 +169,25 @@ fn waits(tree: &Snapshot) -> Vec<String> {
     waiting.map(|node| format!("{}: {}", node.name, node.reason.as_deref().unwrap_or_default())).collect()
 }
 
-fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
-    let ended = told.verdict.is_ended();
-    let (root, speed) = (told.tree.root(), told.tree.speed());
-    let items = told.tree.sum(Unit::Items).unwrap_or_else(|| Counts::zero(Unit::Items));
-    let cause = told.causes.first();
-    let stalled = (told.verdict == Verdict::Stuck).then(|| {
-        let stall = told.tree.stall.as_ref();
+fn observed(object: &Object, explanation: &Explanation, now: Timestamp) -> Event {
+    let ended = explanation.verdict.is_ended();
+    let (root, speed) = (explanation.tree.root(), explanation.tree.speed());
+    let items = explanation.tree.sum(Unit::Items).unwrap_or_else(|| Counts::zero(Unit::Items));
+    let cause = explanation.causes.first();
+    let stalled = (explanation.verdict == Verdict::Stuck).then(|| {
+        let stall = explanation.tree.stall.as_ref();
         json!({ "task": stall.map_or("", |stall| &*stall.task), "since": stall.map(|stall| format!("{:.0}", now - stall.age)),
             "reason": cause.map_or("NoAdvance", |cause| cause.reason),
             "message": cause.map(|cause| cause.text.as_str()).or_else(|| stall.map(|stall| &*stall.message)),
             "next": cause.map(|cause| cause.next.clone()).unwrap_or_default() })
     });
-    let outcome = ended.then(|| crate::commands::why::outcome(told.verdict));
+    let outcome = ended.then(|| crate::commands::why::outcome(explanation.verdict));
     Event {
         version: VERSION,
         time: format!("{now:.3}"),
-        operation: format!("{}-{}", told.subject.kind.word(), told.subject.name),
-        phase: told.phase.clone(),
-        state: match (outcome, told.verdict) {
+        operation: format!("{}-{}", explanation.subject.kind.word(), explanation.subject.name),
+        phase: explanation.phase.clone(),
+        state: match (outcome, explanation.verdict) {
             (Some(outcome), _) => outcome.word(),
             (None, Verdict::Stuck) => "Stalled",
             (None, Verdict::Waiting) => "Waiting",
@@ -202,8 +202,8 @@ fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
         rate: speed.rate.filter(|_| !ended),
         unit: speed.rate.filter(|_| !ended).map(|_| speed.unit),
         seconds_left: speed.left.filter(|_| !ended).map(|left| [left.low, left.high]),
-        waits: if ended { Vec::new() } else { waits(&told.tree) },
-        current: told.tree.current().filter(|_| !ended).map(|node| node.label().to_string()),
+        waits: if ended { Vec::new() } else { waits(&explanation.tree) },
+        current: explanation.tree.current().filter(|_| !ended).map(|node| node.label().to_string()),
         stalled,
         failure_reason: object.some_text("/status/failureReason").map(str::to_owned),
         validation_errors: object.texts("/status/validationErrors").into_iter().map(str::to_owned).collect(),
@@ -216,17 +216,17 @@ fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
 /// An event about this, with the tree in the server's memory or without.
 #[cfg(test)]
 pub fn as_value(subject: &Subject, tree: Option<&Snapshot>) -> Value {
-    let mut told = event(subject, Timestamp::UNIX_EPOCH);
+    let mut event = event(subject, Timestamp::UNIX_EPOCH);
     if let Some(tree) = tree {
-        refresh(&mut told, tree, Timestamp::UNIX_EPOCH);
+        refresh(&mut event, tree, Timestamp::UNIX_EPOCH);
     }
-    serde_json::to_value(told).unwrap_or_default()
+    serde_json::to_value(event).unwrap_or_default()
 }
 
 /// An event about something that is looked at from outside.
 #[cfg(test)]
-pub fn observed_as_value(object: &Object, told: &Explanation) -> Value {
-    serde_json::to_value(observed(object, told, Timestamp::UNIX_EPOCH)).unwrap_or_default()
+pub fn observed_as_value(object: &Object, explanation: &Explanation) -> Value {
+    serde_json::to_value(observed(object, explanation, Timestamp::UNIX_EPOCH)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::args::names::ResourceKind;
 
-    fn told(status: &Value) -> Value {
+    fn value_of(status: &Value) -> Value {
         let object = json!({ "metadata": { "name": "x" }, "status": status });
         let subject = Subject { kind: ResourceKind::Backup, object, operation: None };
         serde_json::to_value(event(&subject, Timestamp::UNIX_EPOCH)).unwrap()
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn an_event_has_the_documented_shape_while_it_runs_and_at_its_end() {
-        let running = told(&json!({ "phase": "InProgress", "progress": { "totalItems": 9, "itemsBackedUp": 3 },
+        let running = value_of(&json!({ "phase": "InProgress", "progress": { "totalItems": 9, "itemsBackedUp": 3 },
             "plimsoll": { "percent": "~33.33", "rate": 2, "secondsLeft": [3, 5], "task": "reading" } }));
         assert_eq!(
             running,
@@ -250,8 +250,9 @@ mod tests {
                 "state": "Running", "source": "cluster", "percent": "~33.33", "done": 3, "skipped": 0, "failed": 0, "total": 9, "rate": 2,
                 "secondsLeft": [3, 5], "current": "reading" })
         );
-        let ended =
-            told(&json!({ "phase": "PartiallyFailed", "errors": 1, "plimsoll": { "percent": "99.00", "rate": 2 } }));
+        let ended = value_of(
+            &json!({ "phase": "PartiallyFailed", "errors": 1, "plimsoll": { "percent": "99.00", "rate": 2 } }),
+        );
         assert_eq!(
             ended,
             json!({ "version": 1, "time": "1970-01-01T00:00:00.000Z", "operation": "backup-x",
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_knows_is_told_in_the_place_of_what_it_wrote_and_says_where_it_comes_from() {
+    fn numbers_of_the_server_replace_written_ones_and_name_their_source() {
         let operation = plimsoll_progress::Operation::new("backup-x", plimsoll_progress::Clock::system());
         let reading = operation.root().child("reading");
         let items = reading.meter(Unit::Items);
@@ -270,16 +271,19 @@ mod tests {
         let _wait = reading.wait("the API server");
         let object = json!({ "metadata": { "name": "x" },
             "status": { "phase": "InProgress", "progress": { "totalItems": 9, "itemsBackedUp": 3 } } });
-        let mut told = event(&Subject { kind: ResourceKind::Backup, object, operation: None }, Timestamp::UNIX_EPOCH);
-        assert_eq!(told.source, Source::Cluster);
-        refresh(&mut told, &operation.snapshot(), Timestamp::UNIX_EPOCH);
-        assert_eq!((told.source, told.done, told.total), (Source::Server, 7, Some(10)));
-        assert_eq!((told.percent.as_deref(), told.waits), (Some("70.00"), vec!["reading: the API server".to_owned()]));
+        let mut event = event(&Subject { kind: ResourceKind::Backup, object, operation: None }, Timestamp::UNIX_EPOCH);
+        assert_eq!(event.source, Source::Cluster);
+        refresh(&mut event, &operation.snapshot(), Timestamp::UNIX_EPOCH);
+        assert_eq!((event.source, event.done, event.total), (Source::Server, 7, Some(10)));
+        assert_eq!(
+            (event.percent.as_deref(), event.waits),
+            (Some("70.00"), vec!["reading: the API server".to_owned()])
+        );
     }
 
     #[test]
-    fn a_queued_one_waits() {
-        assert_eq!(told(&json!({ "phase": "Queued" }))["state"], "Waiting");
-        assert_eq!(told(&json!({}))["state"], "Waiting");
+    fn a_queued_backup_is_waiting() {
+        assert_eq!(value_of(&json!({ "phase": "Queued" }))["state"], "Waiting");
+        assert_eq!(value_of(&json!({}))["state"], "Waiting");
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 /// How a command ended. The numbers are an interface: see `plimsoll --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Everything that was asked for is done.
+    /// The command did everything that was requested.
     Success,
     /// The operation ended, but something is missing.
     PartiallyFailed,
@@ -15,7 +15,7 @@ pub enum Outcome {
     Cancelled,
     /// The server refused it.
     Refused,
-    /// It has not ended, and does not go on: what `why` and `top --once` find.
+    /// It has not ended and makes no progress: the finding of `why` and `top --once`.
     Stuck,
 }
 
@@ -53,6 +53,6 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// What `--help` says about it.
+/// The exit codes in `--help`.
 pub const HELP: &str = "Exit codes: 0 succeeded; 1 the command failed; 2 invalid usage; 3 the operation ended with errors \
 (PartiallyFailed); 4 the operation failed; 5 cancelled; 6 validation failed; 7 stalled (`why`, `top --once`).";

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Err(error) => return errors::report(&anyhow::Error::new(error).context("cannot start")),
     };
     let answer = runtime.block_on(dispatch(arguments));
-    // Spawned work that is still going on belongs to an operation that the next server takes up again.
+    // Spawned work that still runs belongs to an operation that the next server resumes.
     runtime.shutdown_background();
     match answer {
         Ok(outcome) => outcome.into(),

@@ -107,8 +107,8 @@ pub fn find<'w>(world: &'w ClusterState, watched: &ObservedReference) -> anyhow:
 }
 
 /// The rows of a tree; below them the cause and the next command if it is stalled.
-pub fn rows(told: &Explanation, most: usize) -> Vec<Row> {
-    with_notes(&told.tree, &notes(told), most)
+pub fn rows(explanation: &Explanation, most: usize) -> Vec<Row> {
+    with_notes(&explanation.tree, &notes(explanation), most)
 }
 
 /// The rows of a tree with notes below it, limited to a number of rows.
@@ -119,9 +119,9 @@ pub fn with_notes(tree: &Snapshot, notes: &[Row], most: usize) -> Vec<Row> {
 }
 
 /// The cause of a stall and the next command.
-pub fn notes(told: &Explanation) -> Vec<Row> {
-    let sure = |cause: &&Cause| told.verdict == Verdict::Stuck && cause.certainty < Certainty::Possible;
-    let said = told.causes.iter().filter(sure).take(2).flat_map(|cause| {
+pub fn notes(explanation: &Explanation) -> Vec<Row> {
+    let sure = |cause: &&Cause| explanation.verdict == Verdict::Stuck && cause.certainty < Certainty::Possible;
+    let said = explanation.causes.iter().filter(sure).take(2).flat_map(|cause| {
         let next = cause.next.first().map(|command| note("next", command));
         std::iter::once(note("why", &cause.text)).chain(next)
     });
@@ -146,8 +146,8 @@ fn note(label: &str, text: &str) -> Row {
 }
 
 /// Prints the cause once, when it becomes known.
-pub fn print_cause(said: &mut String, told: Option<&Explanation>) {
-    let stuck = told.filter(|told| told.verdict == Verdict::Stuck);
+pub fn print_cause(said: &mut String, explanation: Option<&Explanation>) {
+    let stuck = explanation.filter(|explanation| explanation.verdict == Verdict::Stuck);
     let cause = stuck.and_then(main_cause);
     let text = cause.map(|cause| cause.text.clone()).unwrap_or_default();
     if text != *said {
@@ -165,32 +165,32 @@ pub struct StallExplainer {
     overview: Option<Overview>,
     asked: Option<Instant>,
     look: Option<JoinHandle<(Overview, Option<Explanation>)>>,
-    told: Option<Explanation>,
+    explanation: Option<Explanation>,
 }
 
 impl StallExplainer {
     /// Reads with the permissions of the user.
     pub fn new(client: &Client, namespace: &str, trees: Trees) -> Self {
         let gatherer = ClusterReader::new(client.clone(), Scope { namespace: namespace.to_owned() });
-        Self { gatherer, overview: Some(Overview::with_trees(trees)), asked: None, look: None, told: None }
+        Self { gatherer, overview: Some(Overview::with_trees(trees)), asked: None, look: None, explanation: None }
     }
 
     /// The cause of the stall as far as it is known. Does not wait.
     pub async fn ask(&mut self, kind: Kind, name: &str, is_progressing: bool) -> Option<&Explanation> {
         if let Some(look) = self.look.take_if(|look| look.is_finished())
-            && let Ok((overview, told)) = look.await
+            && let Ok((overview, explanation)) = look.await
         {
-            (self.overview, self.told) = (Some(overview), told);
+            (self.overview, self.explanation) = (Some(overview), explanation);
         }
         if is_progressing {
-            self.told = None;
+            self.explanation = None;
         } else if self.asked.is_none_or(|asked| asked.elapsed() >= EXPLAIN_INTERVAL)
             && let Some(overview) = self.overview.take()
         {
             self.asked = Some(Instant::now());
             self.look = Some(tokio::spawn(look(self.gatherer.clone(), overview, kind, name.to_owned())));
         }
-        self.told.as_ref()
+        self.explanation.as_ref()
     }
 }
 
@@ -201,11 +201,12 @@ async fn look(
     name: String,
 ) -> (Overview, Option<Explanation>) {
     let world = gatherer.read().await;
-    let told = find(&world, &ObservedReference { kind, name }).ok().map(|object| overview.explain(object, &world));
-    (overview, told)
+    let explanation =
+        find(&world, &ObservedReference { kind, name }).ok().map(|object| overview.explain(object, &world));
+    (overview, explanation)
 }
 
 /// The first cause, unless it is only possible.
-pub fn main_cause(told: &Explanation) -> Option<&Cause> {
-    told.causes.first().filter(|cause| cause.certainty < Certainty::Possible)
+pub fn main_cause(explanation: &Explanation) -> Option<&Cause> {
+    explanation.causes.first().filter(|cause| cause.certainty < Certainty::Possible)
 }

@@ -31,7 +31,7 @@ const USUAL_LOG: &str = "warn,plimsoll=info,plimsoll_agent=info,plimsoll_control
 
 /// Sends the log to standard error, so that standard output stays for results.
 ///
-/// A program that draws on the whole terminal asks for silence: whatever is logged there would be drawn over the picture.
+/// A program that draws on the whole terminal switches logging off: log lines would be drawn over the frame.
 pub fn init_logging(global: &Global, silent: bool) {
     let usual = if silent { "off" } else { USUAL_LOG };
     let filter = global.log.as_deref().unwrap_or(usual);

@@ -164,7 +164,7 @@ impl PluginTransfer {
         format!("{volume}: {}", parts.join(", "))
     }
 
-    /// What only those want to know who asked for details.
+    /// Shown only with `--details`.
     pub fn details(&self) -> Vec<String> {
         let mut lines = vec![format!("Plugin: {}", self.plugin)];
         if !self.snapshot.is_empty() {
@@ -221,7 +221,7 @@ impl From<&PluginTransfer> for Transfer {
     }
 }
 
-/// Plugins choose their own words; those that say how it ended are told as other transfers tell them.
+/// Plugins choose their own words; final states are mapped to those of other transfers.
 fn spelled(phase: &str) -> Option<&'static str> {
     let endings = [
         ("Completed", "Completed"),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_the_servers_shows_its_rate_and_a_plugins_own_the_rate_since_its_beginning() {
+    fn a_server_record_shows_its_rate_and_a_plugin_record_the_average_rate() {
         let progress = json!({ "totalBytes": 20_480, "bytesDone": 10_240 });
         let ours = backup(&json!({ "phase": "InProgress", "progress": progress, "message": "copying",
             "plimsoll": { "rate": 1024, "secondsLeft": [8, 12] } }));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_plugin_that_go_back_or_past_their_total_are_shown_put_right() {
+    fn plugin_numbers_that_decrease_or_exceed_their_total_are_corrected() {
         let theirs = |done: u64, percent: &str| {
             let progress = json!({ "totalBytes": 1000, "bytesDone": done });
             backup(&json!({ "phase": "Uploading", "progress": progress, "plimsoll": { "percent": percent } })).line()
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_says_nothing_has_no_percentage_and_foreign_text_is_cleaned_and_cut() {
+    fn a_silent_plugin_has_no_percentage_and_foreign_text_is_cleaned_and_cut() {
         let quiet = backup(&json!({ "phase": "InProgress" }));
         assert_eq!(quiet.line(), "pv-1: InProgress, no percentage: the plugin reports no total");
         let long = backup(&json!({ "phase": "Failed", "message": "x\u{1b}]0;title\u{7}".repeat(100) }));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn among_transfers_it_ends_in_its_own_words_and_keeps_the_percentage_that_was_put_right() {
+    fn a_plugin_transfer_keeps_its_own_final_phase_and_the_corrected_percentage() {
         let progress = json!({ "totalBytes": 1000, "bytesDone": 200 });
         let running = backup(&json!({ "phase": "Uploading", "progress": progress, "message": "copying",
             "plimsoll": { "percent": "~60.00", "rate": 40, "stalled": { "message": "nothing has moved" } } }));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_belongs_to_what_its_label_names() {
+    fn a_record_belongs_to_the_object_of_its_label() {
         let record = json!({ "metadata": { "name": "r-1", "labels":
             { "velero.io/backup-name": "b", "velero.io/restore-name": "r" } }, "spec": { "backup": "b" } });
         assert_eq!(PluginTransfer::of(&record, Direction::Backup, now()).of, "b");

@@ -157,7 +157,7 @@ async fn operation_of(client: &Client, namespace: &str, subject: &Subject) -> an
     Ok(operation.filter(|op| op.spec.subject.as_ref().and_then(|subject| subject.uid.as_deref()) == uid))
 }
 
-/// The named ones, or all that the selector chooses, oldest first.
+/// The named objects, or those that match the selector, oldest first.
 pub async fn list(
     client: &Client,
     namespace: &str,
@@ -181,7 +181,7 @@ pub async fn list(
     objects.iter().map(|object| Subject::new(kind, object)).collect()
 }
 
-/// The named ones, all, or those that match a selector, for commands that change objects: the choice must be explicit.
+/// The named objects, all, or those that match a selector, for commands that change objects: the choice must be explicit.
 pub async fn choose(
     client: &Client,
     namespace: &str,

@@ -344,7 +344,7 @@ impl Transfer {
         Some(format!("{mark}{}", percent_string(self.bytes_done.unwrap_or(0).min(total), total, ended)))
     }
 
-    /// The volume's name with what its group tells, as Velero tells it.
+    /// The volume's name with its group, as Velero shows it.
     fn words(&self) -> String {
         let volume = &self.volume;
         match self.phase.as_str() {
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_reads_whole_before_it_has_ended_well() {
+    fn no_transfer_looks_complete_before_it_has_completed() {
         let progress = json!({ "totalBytes": 10, "bytesDone": 10 });
         assert_eq!(
             backup("a", "p", "v", json!({ "phase": "InProgress", "progress": progress })).percent().unwrap(),

@@ -40,16 +40,16 @@ enum ProgressOutput {
 }
 
 impl ProgressOutput {
-    fn update(&mut self, subject: &Subject, leaders: Option<&Snapshot>, told: Option<&Explanation>) {
+    fn update(&mut self, subject: &Subject, leaders: Option<&Snapshot>, explanation: Option<&Explanation>) {
         match self {
             Self::Display { display, said } => {
-                let notes = told.map(observation::notes).unwrap_or_default();
+                let notes = explanation.map(observation::notes).unwrap_or_default();
                 display.show(&drawn(subject, leaders, &notes, draw::max_rows()));
                 if !display.is_drawn() {
-                    observation::print_cause(said, told);
+                    observation::print_cause(said, explanation);
                 }
             }
-            Self::Events(events) => events.tell(subject, leaders, told),
+            Self::Events(events) => events.emit(subject, leaders, explanation),
         }
     }
 
@@ -59,7 +59,7 @@ impl ProgressOutput {
                 display.clear();
                 output::line(verdict(subject));
             }
-            Self::Events(mut events) => events.tell(subject, None, None),
+            Self::Events(mut events) => events.emit(subject, None, None),
         }
     }
 }
@@ -91,12 +91,12 @@ pub async fn until_ended(
         None => ProgressOutput::Display { display: ProgressDisplay::new(), said: String::new() },
     };
     let mut explainer = StallExplainer::new(client, namespace, trees.clone());
-    let mut heard = Instant::now();
+    let mut last_event = Instant::now();
     let mut subject: Option<Subject> = None;
     let mut news = std::pin::pin!(news(client, namespace, reference));
     while let Some(item) = news.next().await {
         if matches!(item, WatchEvent::Subject(_) | WatchEvent::Operation(_)) {
-            heard = Instant::now();
+            last_event = Instant::now();
         }
         match item {
             WatchEvent::Subject(Some(object)) => {
@@ -120,12 +120,12 @@ pub async fn until_ended(
             return Ok(outcome);
         }
         let leaders = trees.snapshot(subject.text("/metadata/uid").unwrap_or_default());
-        let is_progressing = is_progressing(subject, leaders.as_ref(), heard.elapsed());
-        let told = match observed_kind(reference.kind) {
+        let is_progressing = is_progressing(subject, leaders.as_ref(), last_event.elapsed());
+        let explanation = match observed_kind(reference.kind) {
             Some(kind) => explainer.ask(kind, &reference.name, is_progressing).await,
             None => None,
         };
-        show.update(subject, leaders.as_ref(), told);
+        show.update(subject, leaders.as_ref(), explanation);
     }
     bail!("the watch ended before {} {} did", reference.kind.word(), reference.name)
 }

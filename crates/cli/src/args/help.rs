@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn global_options_stand_after_those_of_the_command() {
+    fn global_options_follow_those_of_the_command() {
         for (name, mut command) in leaves(&built(), "") {
             let help = command.render_long_help().to_string();
             let (_, after) = help.split_once("\nGlobal options:\n").unwrap_or_else(|| panic!("{name}: {help}"));

@@ -129,7 +129,7 @@ fn from_scratch(
     Ok(targets.iter().map(|target| ActionSpec { object: Some(target.clone()), ..common.clone() }).collect())
 }
 
-/// What is not said is taken over from the parent: action, object, blueprint, profile, secrets, options, and always its artifacts.
+/// Omitted fields are inherited from the parent: action, object, blueprint, profile, secrets, options, and always its artifacts.
 fn from_parent(
     options: &CreateAction,
     parent: &ActionSet,
@@ -260,7 +260,7 @@ async fn selected(client: &Client, options: &CreateAction, selector: &str) -> an
             Err(kube::Error::Api(status)) if status.code == 404 && wanted == "all" => continue,
             list => list?,
         };
-        // A namespace is said to lie in itself.
+        // A namespace is its own namespace.
         let place = |one: &DynamicObject| one.namespace().unwrap_or_else(|| one.name_any());
         found.extend(list.iter().map(|one| object(word, &place(one), &one.name_any())));
     }
@@ -270,7 +270,7 @@ async fn selected(client: &Client, options: &CreateAction, selector: &str) -> an
     Ok(found)
 }
 
-/// What is certain to fail is said at once.
+/// Reports immediately what is certain to fail.
 async fn check(client: &Client, namespace: &str, set: &ActionSet) -> anyhow::Result<()> {
     for action in &set.spec.actions {
         let name = action.blueprint.clone().unwrap_or_default();

@@ -50,7 +50,7 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
     Ok(Outcome::Success)
 }
 
-/// The one that is asked for; otherwise that of the agent's own pod.
+/// The requested one; otherwise that of the agent's own pod.
 fn namespace(global: &Global) -> String {
     let own = std::env::var("POD_NAMESPACE").ok().filter(|name| !name.is_empty());
     match own {

@@ -34,7 +34,7 @@ fn check(options: &ValidateBlueprint) -> anyhow::Result<Outcome> {
                 .collect();
             output::object(&list, format)?;
         }
-        None => reports.iter().for_each(|(file, name, findings)| tell(file, name, findings)),
+        None => reports.iter().for_each(|(file, name, findings)| print_findings(file, name, findings)),
     }
     let refused = reports.iter().flat_map(|(_, _, findings)| findings).any(is_error);
     Ok(if refused { Outcome::Refused } else { Outcome::Success })
@@ -44,7 +44,7 @@ fn is_error(finding: &Finding) -> bool {
     finding.severity == Severity::Error
 }
 
-fn tell(file: &str, name: &str, findings: &[Finding]) {
+fn print_findings(file: &str, name: &str, findings: &[Finding]) {
     for finding in findings {
         output::line(format!("{file}: {finding}"));
     }

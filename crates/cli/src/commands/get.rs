@@ -13,7 +13,7 @@ use crate::selectors::selector_text;
 use crate::subjects::{self, Subject};
 use crate::{connect, draw, output};
 
-/// Lists what was asked for.
+/// Lists the requested objects.
 pub async fn run(global: &Global, targets: &Targets, options: &GetOptions) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let subject = subjects::list(&client, &global.namespace, targets, options.selector.as_deref()).await?;
@@ -31,7 +31,7 @@ pub fn print(subject: &[Subject], targets: &Targets, options: &GetOptions) -> an
     Ok(Outcome::Success)
 }
 
-/// The one that was named, or a list.
+/// The named object, or a list.
 fn whole(subject: &[Subject], targets: &Targets) -> Value {
     if let ([only], [_]) = (subject, targets.names.as_slice()) {
         return only.object.clone();

@@ -1,7 +1,7 @@
 //! `plimsoll logs`.
 //!
 //! The log of one that has ended is a file in its location. While it runs, the server keeps the end of the log in the
-//! Operation, with the offset of that text in the whole: what was missed is said, and the file has it in the end.
+//! Operation, with the offset of that text in the whole: missed lines are reported, and the stored file has them in the end.
 
 use std::io::Write;
 use std::time::Duration;
@@ -156,7 +156,7 @@ impl LogPosition {
     }
 }
 
-/// Prints what the server tells, until it has ended.
+/// Prints what the server logs, until it has ended.
 pub async fn follow(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<LogPosition> {
     let api: Api<OperationObject> = Api::namespaced(client.clone(), namespace);
     let operations = watcher::watch_object(api, &subjects::operation_name(reference))
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_said_and_a_log_that_begins_again_too() {
+    fn missed_bytes_and_a_restarted_log_are_reported() {
         let mut printed = LogPosition { attempt: Some(1), bytes: 4 };
         let (late, again) = (tail(10, "late\n"), tail(0, "again\n"));
         let (note, text) = printed.take(Some(1), &late);

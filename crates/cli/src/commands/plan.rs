@@ -76,7 +76,7 @@ async fn all_volumes(client: &Client, namespace: &str) -> anyhow::Result<(bool, 
     }
 }
 
-/// What a ConfigMap with resource policies says.
+/// The resource policies of a ConfigMap.
 pub async fn policies(
     client: &Client,
     namespace: &str,

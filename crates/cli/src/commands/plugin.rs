@@ -91,7 +91,7 @@ fn containers<'a>(deployment: &'a Value, field: &str) -> impl Iterator<Item = &'
     list.into_iter().flatten()
 }
 
-/// The container of the server: named like the program, or told to be one.
+/// The container of the server: named like the program, or with the argument `server`.
 fn server_container(deployment: &Value) -> Option<&Value> {
     let says_server = |container: &Value| {
         let words = ["args", "command"].into_iter().filter_map(|field| container[field].as_array()).flatten();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_that_our_installer_makes_is_found_and_has_the_place_for_plugins() {
+    fn the_installed_server_is_found_and_has_the_plugin_volume() {
         let typed = Arguments::try_parse_from(["plimsoll", "install", "--image", "x:1"]).unwrap();
         let Command::Install(options) = typed.command else { panic!("it is `install`") };
         let all = crate::commands::install::all("velero", &options).unwrap();

@@ -1,4 +1,4 @@
-//! `plimsoll repo`: the repositories of volume data. The server looks into them; this asks it.
+//! `plimsoll repo`: the repositories of volume data. The server reads them; this sends it requests.
 
 use anyhow::bail;
 use futures::StreamExt;
@@ -43,7 +43,7 @@ impl RepositoryClient<'_> {
         Api::namespaced(self.client.clone(), self.namespace)
     }
 
-    /// The named ones, or all of them.
+    /// The named repositories, or all.
     async fn chosen(&self, names: &[String]) -> anyhow::Result<Vec<BackupRepository>> {
         let mut found = Vec::new();
         for name in names {
@@ -75,7 +75,7 @@ impl RepositoryClient<'_> {
                 .as_ref()
                 .and_then(|status| status.phase.as_ref())
                 .is_some_and(|phase| phase.as_str() == "Ready");
-            // One that does not open cannot be looked into: what is known is in its status.
+            // A repository that cannot be opened cannot be read: the reason is in its status.
             let answer =
                 if ready { Some(self.ask(&repository, RequestKind::Describe, &options.answer).await?) } else { None };
             all.push((repository, answer));

@@ -20,7 +20,7 @@ const UNREADABLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The directory in each volume with the files that end the wait.
 const DONE_DIRECTORY: &str = ".velero";
 
-/// Waits, and says for which volumes.
+/// Waits, and prints for which volumes.
 pub async fn run(options: &RestoreWait) -> anyhow::Result<Outcome> {
     let name = Path::new(&options.restore).file_name();
     ensure!(name.is_some_and(|name| name == options.restore.as_str()), "{:?} is not a UID", options.restore);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_ends_once_every_volume_has_the_file_of_this_restore_and_takes_the_files_along() {
+    async fn it_ends_once_every_volume_has_the_marker_of_this_restore_and_removes_the_markers() {
         let mounts = tempfile::tempdir().unwrap();
         for volume in ["a", "b"] {
             std::fs::create_dir_all(mounts.path().join(volume).join(DONE_DIRECTORY)).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_without_volumes_to_wait_for_is_not_let_go() {
+    async fn a_pod_without_volumes_is_an_error() {
         let mounts = tempfile::tempdir().unwrap();
         std::fs::write(mounts.path().join("file"), "").unwrap();
         let options = RestoreWait { restore: "uid".into(), directory: mounts.path().to_owned(), hold: false };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_it_may_not_look_into_is_named_and_not_waited_for_for_ever() {
+    fn an_unreadable_volume_is_an_error_that_names_it() {
         let error = wait_for_a_closed("data").unwrap_err().to_string();
         assert!(
             error.starts_with("restore-wait cannot look into /") && error.contains("/data: Permission denied"),
@@ -189,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_says_nothing_is_waited_for() {
+    fn only_a_missing_marker_is_awaited() {
         let volume = tempfile::tempdir().unwrap();
         let file = volume.path().join(DONE_DIRECTORY).join("uid");
         assert!(!is_there(&file).unwrap(), "nothing is there");
         std::fs::write(volume.path().join(DONE_DIRECTORY), "").unwrap();
         assert!(!is_there(&file).unwrap(), "a file of the user's has the directory's name");
         let endless = volume.path().join("x".repeat(300));
-        assert!(is_there(&endless).is_err(), "the system has something to say");
+        assert!(is_there(&endless).is_err(), "an error of the system is reported");
     }
 }

@@ -40,7 +40,7 @@ pub async fn create(global: &Global, options: CreateSchedule) -> anyhow::Result<
     Ok(Outcome::Success)
 }
 
-/// Pauses schedules, or lets them go on.
+/// Pauses or resumes schedules.
 pub async fn pause(global: &Global, names: Vec<String>, options: PauseOptions, pause: bool) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let targets = Targets { kind: ResourceKind::Schedule, names };

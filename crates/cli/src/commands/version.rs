@@ -30,7 +30,7 @@ pub async fn run(global: &Global, options: &Version) -> anyhow::Result<Outcome> 
     Ok(Outcome::Success)
 }
 
-/// What the server says of itself.
+/// What the server reports about itself.
 pub(super) async fn server(
     client: &Client,
     namespace: &str,

@@ -30,13 +30,13 @@ pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
             Err(error) => return Err(error),
         };
         begun = true;
-        let told = overview.explain(object, &world);
-        let ended = told.verdict.is_ended();
+        let explanation = overview.explain(object, &world);
+        let ended = explanation.verdict.is_ended();
         let live = object.some_text("/metadata/uid").is_some_and(|uid| trees.snapshot(uid).is_some());
-        show.update(object, &told, if live { Source::Server } else { Source::Cluster });
+        show.update(object, &explanation, if live { Source::Server } else { Source::Cluster });
         if ended {
-            show.end(&told);
-            return Ok(super::why::outcome(told.verdict));
+            show.end(&explanation);
+            return Ok(super::why::outcome(explanation.verdict));
         }
     }
     bail!("the watch ended before the operation did")
@@ -48,23 +48,23 @@ enum ProgressOutput {
 }
 
 impl ProgressOutput {
-    fn update(&mut self, object: &plimsoll_observe::Object, told: &Explanation, source: Source) {
+    fn update(&mut self, object: &plimsoll_observe::Object, explanation: &Explanation, source: Source) {
         match self {
             Self::Display { display, said } => {
-                let rows: Vec<Row> = observation::rows(told, draw::max_rows());
+                let rows: Vec<Row> = observation::rows(explanation, draw::max_rows());
                 display.show(&rows);
                 if !display.is_drawn() {
-                    observation::print_cause(said, Some(told));
+                    observation::print_cause(said, Some(explanation));
                 }
             }
-            Self::Events(events) => events.tell_observed(object, told, source),
+            Self::Events(events) => events.emit_observed(object, explanation, source),
         }
     }
 
-    fn end(self, told: &Explanation) {
+    fn end(self, explanation: &Explanation) {
         if let Self::Display { display, .. } = self {
             display.clear();
-            super::why::print(told);
+            super::why::print(explanation);
         }
     }
 }

@@ -8,31 +8,31 @@ use crate::args::{Global, Why};
 use crate::exit::Outcome;
 use crate::{connect, observation, output};
 
-/// What stands before a command.
+/// The prefix of a command.
 const NEXT: &str = "  next   ";
 
-/// Says why an operation is as it is, and what to do next.
+/// Explains the state of an operation, with the next commands.
 pub async fn run(global: &Global, options: Why) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let gatherer = observation::gatherer(&client, global);
     let world = gatherer.read().await;
     let object = observation::find(&world, &options.reference)?;
-    let told = Overview::default().explain(object, &world);
+    let explanation = Overview::default().explain(object, &world);
     match options.output {
-        Some(ObjectFormat::Json) => output::object(&told, ObjectFormat::Json)?,
-        Some(ObjectFormat::Yaml) => output::object(&told, ObjectFormat::Yaml)?,
-        None => print(&told),
+        Some(ObjectFormat::Json) => output::object(&explanation, ObjectFormat::Json)?,
+        Some(ObjectFormat::Yaml) => output::object(&explanation, ObjectFormat::Yaml)?,
+        None => print(&explanation),
     }
-    Ok(outcome(told.verdict))
+    Ok(outcome(explanation.verdict))
 }
 
-/// Tells a person. On a terminal long sentences are broken between words; commands stay whole, to be copied.
-pub fn print(told: &Explanation) {
+/// Prints an explanation. On a terminal long sentences are wrapped; commands stay on one line, to be copied.
+pub fn print(explanation: &Explanation) {
     let width = tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-    text(told).iter().flat_map(|line| folded(line, width)).for_each(output::line);
+    text(explanation).iter().flat_map(|line| folded(line, width)).for_each(output::line);
 }
 
-/// A line in so many columns. What follows stands where the text began.
+/// Wraps a line to so many columns. Continuation lines are indented to the start of the text.
 fn folded(line: &str, width: usize) -> Vec<String> {
     const INDENT: usize = 9;
     let fits = |text: &str| text.chars().count() <= width;
@@ -56,7 +56,7 @@ fn folded(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// What scripts are told.
+/// The exit code for scripts.
 pub fn outcome(verdict: Verdict) -> Outcome {
     match verdict {
         Verdict::Stuck => Outcome::Stuck,
@@ -68,21 +68,22 @@ pub fn outcome(verdict: Verdict) -> Outcome {
     }
 }
 
-/// What a person is told.
-pub fn text(told: &Explanation) -> Vec<String> {
-    let mut lines = vec![told.headline.clone()];
-    if told.causes.is_empty() && told.verdict == Verdict::Stuck {
+/// The explanation as text.
+pub fn text(explanation: &Explanation) -> Vec<String> {
+    let mut lines = vec![explanation.headline.clone()];
+    if explanation.causes.is_empty() && explanation.verdict == Verdict::Stuck {
         lines.push("  cause  unknown: no readable object explains it".to_owned());
-        lines.extend(told.tree.stall.iter().map(|stall| format!("         {}: {}", stall.task, stall.message)));
+        lines.extend(explanation.tree.stall.iter().map(|stall| format!("         {}: {}", stall.task, stall.message)));
     }
-    for cause in &told.causes {
+    for cause in &explanation.causes {
         lines.push(String::new());
         lines.push(format!("  {:6} {}", word(cause), cause.text));
         lines.extend(cause.evidence.iter().map(|evidence| format!("         {evidence}")));
         lines.extend(cause.next.iter().map(|command| format!("{NEXT}{command}")));
     }
-    if !told.unseen.is_empty() {
-        let unseen: Vec<_> = told.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
+    if !explanation.unseen.is_empty() {
+        let unseen: Vec<_> =
+            explanation.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
         lines.push(String::new());
         lines.push(format!("  Not read: {}", unseen.join(", ")));
     }

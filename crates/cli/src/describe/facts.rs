@@ -1,4 +1,4 @@
-//! What can be told about a backup or restore.
+//! The facts about a backup or restore.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::subjects::Subject;
 use crate::transfer::Transfer;
 use crate::wait;
 
-/// What can be told. This is what `-o json` prints.
+/// The facts, as `-o json` prints them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_are_counted_by_namespace_and_what_became_of_them() {
+    fn items_are_counted_by_namespace_and_result() {
         let entries = ["shop/a(created)", "shop/b(created)", "shop/c(skipped)", "x(failed)"].map(str::to_owned);
         let counts = by_namespace(&[("v1/ConfigMap".to_owned(), entries.to_vec())].into());
         let shop = [("created".to_owned(), 2), ("skipped".to_owned(), 1)].into();

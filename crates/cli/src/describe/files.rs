@@ -1,4 +1,4 @@
-//! What the files of a backup or restore add to its description. What cannot be had is said, and is no error.
+//! What the files of a backup or restore add to its description. A file that cannot be read is reported, and is no error.
 
 use std::collections::BTreeMap;
 use std::io::Read;

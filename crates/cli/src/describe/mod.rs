@@ -28,7 +28,7 @@ use crate::{connect, output};
 /// How long the server may take to sign the URLs of optional files.
 const URL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tells everything about what was chosen.
+/// Prints all details of the selected objects.
 pub async fn run(global: &Global, targets: &Targets, options: &DescribeOptions) -> anyhow::Result<Outcome> {
     if targets.kind == ResourceKind::Operation {
         bail!(UsageError("describe the backup or restore instead; it includes the operation".into()));

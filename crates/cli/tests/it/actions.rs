@@ -110,7 +110,7 @@ pub fn note(name: &str, map: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn phases_run_in_order_and_hand_on_what_they_output() {
+async fn phases_run_in_order_and_pass_on_their_output() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -284,7 +284,7 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_ends_the_set_failed_with_a_message_that_names_phase_and_argument() {
+async fn invalid_input_fails_the_action_set_and_names_phase_and_argument() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -333,7 +333,7 @@ async fn bad_input_ends_the_set_failed_with_a_message_that_names_phase_and_argum
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_or_cancelling_a_running_set_ends_it_and_still_runs_its_last_phase() {
+async fn deleting_or_cancelling_a_running_action_set_still_runs_its_deferred_phase() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();

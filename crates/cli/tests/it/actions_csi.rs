@@ -120,7 +120,7 @@ async fn a_blueprint_takes_restores_and_deletes_csi_snapshots() {
 
     a_retained_snapshot_is_adopted(&home, csi).await;
     a_refusal_is_reported_at_once(&home).await;
-    a_slow_one_is_waited_for(&home).await;
+    a_slow_snapshot_is_awaited(&home).await;
     bed.clear().await;
 }
 
@@ -162,7 +162,7 @@ async fn a_refusal_is_reported_at_once(home: &Home<'_>) {
     assert!(said.contains("already exists"), "{said}");
 }
 
-async fn a_slow_one_is_waited_for(home: &Home<'_>) {
+async fn a_slow_snapshot_is_awaited(home: &Home<'_>) {
     ask(home, "slow", "backup", json!({ "class": SLOW_CLASS }), &json!({})).await;
     let (mut waited, mut seen, mut last) = (false, ProgressWatch::default(), Value::Null);
     eventually("the slow one has ended", async || {

@@ -89,7 +89,7 @@ async fn run(home: &Home<'_>, action: &str, artifacts: &Value) -> (Value, Value)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_data_of_several_pods_and_of_a_lone_claim_comes_back_and_its_backups_are_looked_after() {
+async fn the_data_of_pods_and_of_an_unmounted_claim_is_restored_and_its_snapshots_are_maintained() {
     let bed = Bed::local_with_pods().await;
     let s3 = S3Server::start("127.0.0.1").unwrap();
     let bucket = s3.create_bucket("data").unwrap();
@@ -271,7 +271,7 @@ async fn logs(home: &Home<'_>, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_restic_our_own_program_backs_up_or_the_node_s_agent_or_it_is_refused_by_name() {
+async fn without_restic_the_built_in_program_or_the_node_agent_backs_up() {
     let bed = Bed::local_with_pods().await;
     let s3 = S3Server::start("127.0.0.1").unwrap();
     s3.create_bucket("data").unwrap();

@@ -123,7 +123,7 @@ pub async fn round_trip_rows(home: &Home<'_>, bucket: &Path, volume: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_comes_back_from_its_dump() {
+async fn a_database_is_restored_from_its_dump() {
     require!(system_program("mariadbd").and(system_program("mysqldump")));
     let bed = Bed::local_with_pods().await;
     let s3 = S3Server::start("127.0.0.1").unwrap();

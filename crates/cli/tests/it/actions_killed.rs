@@ -161,7 +161,7 @@ async fn a_command_in_a_pod_runs_once_unless_declared_idempotent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_that_is_deleted_while_no_server_runs_is_ended_in_order_by_the_next_one() {
+async fn an_action_set_deleted_without_a_server_is_finalized_by_the_next_server() {
     let bed = Bed::local_with_pods().await;
     let home = prepare(&bed, "deleted").await;
     let mut server = home.server_with_short_lease(&[("PLIMSOLL_KILL_AT", "phase.pod.after")]);
@@ -233,7 +233,7 @@ async fn prepare_bare<'a>(bed: &'a Bed, s3: &S3Server, name: &str) -> Home<'a> {
 const TERM: &str = "6s";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn data_whose_server_is_killed_while_it_is_moved_is_moved_all_the_same() {
+async fn data_movement_completes_if_the_server_is_killed_meanwhile() {
     let bed = Bed::local_with_pods().await;
     let s3 = S3Server::start("127.0.0.1").unwrap();
     let points = ["backup.after", "restore.after", "forget.after", "location.after"];
@@ -260,7 +260,7 @@ async fn data_whose_server_is_killed_while_it_is_moved_is_moved_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn data_that_an_agent_moves_is_found_under_its_tag_though_the_server_is_killed() {
+async fn data_moved_by_an_agent_is_found_by_its_tag_after_the_server_is_killed() {
     let bed = Bed::local_with_pods().await;
     let s3 = S3Server::start("127.0.0.1").unwrap();
     let (bed, s3) = (&bed, &s3);

@@ -1,4 +1,4 @@
-//! What is seen of a phase whose command moves its own data, and what the command line makes of `kanctl`'s flags.
+//! Live progress of a phase whose command moves its own data, and the flags of `kanctl`.
 
 use plimsoll_testkit::peers::S3Server;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn blueprint(home: &Home<'_>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_a_pipe_in_a_pod_moves_are_seen_while_they_move() {
+async fn bytes_moved_by_a_pipe_in_a_pod_are_shown_live() {
     let bed = Bed::local_with_pods().await;
     let s3 = S3Server::start("127.0.0.1").unwrap();
     s3.create_bucket("live").unwrap();
@@ -81,7 +81,7 @@ async fn bytes_that_a_pipe_in_a_pod_moves_are_seen_while_they_move() {
     let phases = &set["status"]["actions"][0]["phases"];
     assert_eq!(phases[0]["progress"]["sizeUploadedB"], WHOLE);
     assert_eq!(phases[1]["progress"]["sizeDownloadedB"], WHOLE);
-    assert_eq!(phases[2]["progress"]["sizeUploadedB"], 5000, "heard on the stream of errors: {:#}", phases[2]);
+    assert_eq!(phases[2]["progress"]["sizeUploadedB"], 5000, "read from standard error: {:#}", phases[2]);
     assert_eq!(set["status"]["progress"]["sizeUploadedB"], WHOLE + 5000);
 }
 
@@ -102,10 +102,10 @@ async fn a_running_action_is_not_reported_as_stalled() {
     make(&home, "ActionSet", "set", json!({ "spec": { "actions": [action] } })).await;
     eventually("it is at work", async || state(&home.get("ActionSet", "set").await) == "running").await;
     let output = home.command(&["top", "-o", "json"]).output().await.unwrap();
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let line = &told["operations"][0];
-    assert_eq!(output.status.code(), Some(0), "{told:#}");
-    assert!(line["verdict"] != "Stuck" && line["causes"].as_array().is_some_and(Vec::is_empty), "{told:#}");
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let line = &listed["operations"][0];
+    assert_eq!(output.status.code(), Some(0), "{listed:#}");
+    assert!(line["verdict"] != "Stuck" && line["causes"].as_array().is_some_and(Vec::is_empty), "{listed:#}");
     std::fs::write(gate.join("open"), "").unwrap();
     let set = ended(&home, "set", &mut ProgressWatch::default()).await;
     assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
@@ -122,7 +122,7 @@ async fn dry_run(home: &Home<'_>, arguments: &[&str]) -> Result<Value, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_flags_of_kanctl_create_actionset_mean_here_what_they_mean_there() {
+async fn the_flags_of_kanctl_create_actionset_have_the_same_meaning() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let short = "-a backup -b bp -A mine -d shop/web -t shop/db -D shop/dc -v shop/pvc -T shop -O apps/v1/replicasets/shop/rs \
@@ -186,8 +186,8 @@ async fn the_flags_of_kanctl_create_actionset_mean_here_what_they_mean_there() {
         let error = dry_run(&home, &arguments).await.unwrap_err();
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
-    a_child_takes_over_what_is_not_said(&home).await;
-    what_is_not_there_is_said_before_anything_is_created(&home).await;
+    a_child_action_set_inherits_omitted_fields(&home).await;
+    missing_objects_are_reported_before_an_object_is_created(&home).await;
 }
 
 /// The label that every namespace has.
@@ -195,7 +195,7 @@ fn mine(home: &Home<'_>) -> String {
     format!("kubernetes.io/metadata.name={}", home.namespace)
 }
 
-async fn what_is_not_there_is_said_before_anything_is_created(home: &Home<'_>) {
+async fn missing_objects_are_reported_before_an_object_is_created(home: &Home<'_>) {
     let phase = json!({ "func": "KubeTask", "name": "p", "args": { "image": "any", "command": shell("true") } });
     make(home, "Blueprint", "bp", json!({ "actions": { "act": { "phases": [phase] } } })).await;
     let web = format!("{}/web", home.namespace);
@@ -216,7 +216,7 @@ async fn what_is_not_there_is_said_before_anything_is_created(home: &Home<'_>) {
 }
 
 /// From a parent that is complete: artifacts, objects, blueprint, profile; options are added to.
-async fn a_child_takes_over_what_is_not_said(home: &Home<'_>) {
+async fn a_child_action_set_inherits_omitted_fields(home: &Home<'_>) {
     let object = json!({ "kind": "StatefulSet", "name": "db", "namespace": "shop" });
     let action = json!({ "name": "backup", "blueprint": "bp", "object": object, "options": { "a": "1", "b": "2" },
         "profile": { "kind": "Profile", "name": "s3", "namespace": "other" } });

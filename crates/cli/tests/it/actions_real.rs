@@ -51,7 +51,7 @@ fn install_database(data: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_and_a_database_come_back_through_blueprints() {
+async fn files_and_a_database_are_restored_by_blueprints() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());
     require!(program("versitygw").and(program("restic")));

@@ -9,7 +9,7 @@ use crate::actions::{ProgressWatch, ask, completed, ended, make, output, shell, 
 use crate::bed::{Bed, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_actions_that_run_the_same_phase_at_once_do_not_touch_each_other_s() {
+async fn two_actions_in_the_same_phase_do_not_affect_each_other() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();

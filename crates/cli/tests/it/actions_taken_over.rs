@@ -1,4 +1,4 @@
-//! ActionSets that a server takes over although something has changed since the one before it died.
+//! ActionSets that a new server resumes although objects have changed since the old server died.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ async fn assert_nothing_runs(home: &Home<'_>, set: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_that_is_cancelled_while_no_server_runs_has_no_running_phase_and_no_pod_in_the_end() {
+async fn an_action_set_cancelled_without_a_server_has_no_running_phase_and_no_pod() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let action =
@@ -54,7 +54,7 @@ async fn a_set_that_is_cancelled_while_no_server_runs_has_no_running_phase_and_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_templates_need_and_is_gone_fails_the_phase_that_ran_and_no_other() {
+async fn a_missing_template_object_fails_only_the_running_phase() {
     let bed = Bed::local_with_pods().await;
     for of_the_action in [true, false] {
         let home = bed.home(if of_the_action { "action" } else { "phase" }).await;
@@ -84,7 +84,7 @@ async fn what_templates_need_and_is_gone_fails_the_phase_that_ran_and_no_other()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_and_a_blueprint_that_are_gone_do_not_stop_a_set_that_has_begun() {
+async fn a_started_action_set_completes_without_its_target_and_blueprint() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     make(&home, "ConfigMap", "target", json!({ "data": { "colour": "blue" } })).await;
@@ -148,7 +148,7 @@ async fn create_interrupted_set(home: &Home<'_>, name: &str, phase: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_kanister_left_running_is_repeated_only_if_that_does_no_harm() {
+async fn phases_left_running_by_kanister_are_repeated_only_if_idempotent() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let template = json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [

@@ -1,4 +1,4 @@
-//! The real API server ends in the middle of the work and comes back: a cluster of its own, because the others' would lose it.
+//! The real API server restarts during operations. It has its own cluster, because other tests would lose theirs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::bed::{Bed, eventually, is_ended, phase, within};
 const LEASE_DURATION: &str = "10m";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_restarts_in_the_middle_costs_neither_a_backup_nor_a_restore() {
+async fn backup_and_restore_survive_a_restart_of_the_api_server() {
     require!(Cluster::preflight());
     let cluster = tokio::task::spawn_blocking(|| Cluster::start(Lifetime::Bound).unwrap()).await.unwrap();
     let bed = Bed::dedicated(&cluster).await;

@@ -43,7 +43,7 @@ fn actual() -> Table {
 }
 
 #[test]
-fn every_crate_uses_only_what_the_table_allows_and_the_table_promises_nothing_else() {
+fn every_crate_uses_only_the_dependencies_of_the_table() {
     let (declared, actual) = (declared(), actual());
     assert_eq!(declared.keys().collect::<Vec<_>>(), actual.keys().collect::<Vec<_>>(), "crates in the table");
     for (name, uses) in &actual {
@@ -124,7 +124,7 @@ fn find_path(uses: &Table, from: &str, to: &str, seen: &mut BTreeSet<String>) ->
 }
 
 #[test]
-fn a_cycle_is_found_wherever_it_begins() {
+fn a_cycle_is_found_from_every_start() {
     let table = |rows: &[(&str, &[&str])]| -> Table {
         rows.iter().map(|(name, uses)| ((*name).to_owned(), uses.iter().map(|u| (*u).to_owned()).collect())).collect()
     };

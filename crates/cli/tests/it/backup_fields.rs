@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
 
 on_both_clusters! {
-    what_a_selected_object_needs_comes_with_it,
+    dependencies_of_a_selected_object_are_backed_up,
     ordered_objects_come_first_and_an_unknown_one_is_named,
-    filter_policies_take_the_place_of_the_selector,
-    a_namespace_that_is_asked_for_by_name_and_not_there_is_an_error,
-    the_backup_says_what_the_server_decided_for_it,
-    an_object_as_large_as_they_get_comes_back_whole_with_its_definition,
+    filter_policies_replace_the_selector,
+    a_backup_of_a_missing_namespace_is_an_error,
+    the_backup_reports_the_defaults_that_the_server_chose,
+    an_object_of_the_maximum_size_is_restored_with_its_crd,
 }
 
 async fn create(bed: &Bed, namespace: Option<&str>, object: Value) {
@@ -51,7 +51,7 @@ async fn bind(bed: &Bed, namespace: &str, claim: &str, volume: &str) {
     .await;
 }
 
-async fn what_a_selected_object_needs_comes_with_it(bed: &Bed) {
+async fn dependencies_of_a_selected_object_are_backed_up(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.application("shop", 3).await;
@@ -134,7 +134,7 @@ async fn ordered_objects_come_first_and_an_unknown_one_is_named(bed: &Bed) {
     assert_eq!(maps.iter().filter(|path| path.ends_with("/map-6.json")).count(), 1, "{maps:#?}");
 }
 
-async fn filter_policies_take_the_place_of_the_selector(bed: &Bed) {
+async fn filter_policies_replace_the_selector(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.application("shop", 9).await;
@@ -159,7 +159,7 @@ async fn filter_policies_take_the_place_of_the_selector(bed: &Bed) {
     assert_eq!(names, expected, "secret-1 has another label, and the policy names no maps");
 }
 
-async fn a_namespace_that_is_asked_for_by_name_and_not_there_is_an_error(bed: &Bed) {
+async fn a_backup_of_a_missing_namespace_is_an_error(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.application("shop", 3).await;
@@ -170,7 +170,7 @@ async fn a_namespace_that_is_asked_for_by_name_and_not_there_is_an_error(bed: &B
     assert!(home.archived("b").iter().any(|name| name.ends_with("map-0.json")), "what can be saved is saved");
 }
 
-async fn the_backup_says_what_the_server_decided_for_it(bed: &Bed) {
+async fn the_backup_reports_the_defaults_that_the_server_chose(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.application("shop", 3).await;
@@ -198,7 +198,7 @@ fn stored(home: &Home<'_>, backup: &str) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-async fn an_object_as_large_as_they_get_comes_back_whole_with_its_definition(bed: &Bed) {
+async fn an_object_of_the_maximum_size_is_restored_with_its_crd(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.application("shop", 3).await;

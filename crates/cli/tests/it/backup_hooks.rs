@@ -1,4 +1,4 @@
-//! Commands around the backup of a pod, in real containers: whatever happens, what was opened is closed.
+//! Hooks around the backup of a pod, in real containers: a post-hook runs for every pre-hook that has started.
 
 use plimsoll_testkit::pod::PodHandle;
 use plimsoll_testkit::{Pod, require};
@@ -108,7 +108,7 @@ async fn hooks_of_annotations_and_of_the_spec_run_around_their_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_killed_between_the_hooks_leaves_no_pair_open() {
+async fn a_server_killed_between_the_hooks_still_runs_the_post_hooks() {
     let bed = Bed::real(require!(plimsoll_testkit::cluster().await)).await;
     let home = bed.home("home").await;
     let shop = bed.application("shop", 3).await;
@@ -147,7 +147,7 @@ async fn a_server_killed_between_the_hooks_leaves_no_pair_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_backup_closes_its_open_pairs() {
+async fn a_cancelled_backup_runs_the_post_hooks_of_started_pre_hooks() {
     let bed = Bed::real(require!(plimsoll_testkit::cluster().await)).await;
     let home = bed.home("home").await;
     let _server = home.server();

@@ -9,12 +9,12 @@ use serde_json::json;
 use crate::bed::{Bed, eventually, on_both_clusters, phase};
 
 on_both_clusters! {
-    a_running_restore_ends_within_seconds_and_says_why,
+    a_running_restore_is_cancelled_within_seconds_and_reports_the_reason,
     a_cancelled_backup_leaves_nothing_in_the_location,
-    what_waits_in_the_queue_says_for_whom_and_can_be_cancelled,
+    a_queued_restore_names_the_restore_ahead_and_can_be_cancelled,
 }
 
-async fn a_running_restore_ends_within_seconds_and_says_why(bed: &Bed) {
+async fn a_running_restore_is_cancelled_within_seconds_and_reports_the_reason(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     bed.application("shop", 300).await;
@@ -60,7 +60,7 @@ async fn a_cancelled_backup_leaves_nothing_in_the_location(bed: &Bed) {
     assert!(!home.bucket.join("backups/b/velero-backup.json").exists());
 }
 
-async fn what_waits_in_the_queue_says_for_whom_and_can_be_cancelled(bed: &Bed) {
+async fn a_queued_restore_names_the_restore_ahead_and_can_be_cancelled(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     bed.application("shop", 9).await;
@@ -70,7 +70,7 @@ async fn what_waits_in_the_queue_says_for_whom_and_can_be_cancelled(bed: &Bed) {
     home.restore("first", json!({ "backupName": "b", "namespaceMapping": { bed.ns("shop"): bed.ns("held") } })).await;
     eventually("the first one runs", async || phase(&home.get("Restore", "first").await) == "InProgress").await;
     home.restore("second", json!({ "backupName": "b" })).await;
-    eventually("the second one says whom it waits for", async || {
+    eventually("the second one names the restore ahead", async || {
         let operation =
             home.list("Operation").await.into_iter().find(|o| o.metadata.name.as_deref() == Some("restore-second"));
         operation.is_some_and(|o| o.data["status"]["tree"].to_string().contains("queued behind restore first"))

@@ -1,4 +1,4 @@
-//! What the command line fetches: logs, contents, lists of items; and what it asks the server to do.
+//! Files that the command line downloads (logs, contents, lists of items), and requests that it sends to the server.
 
 use http::Method;
 use plimsoll_testkit::peers::S3Server;
@@ -38,7 +38,7 @@ async fn a_log_is_printed_once_it_is_complete_and_followed_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_of_a_restore_that_waits_can_be_read_meanwhile() {
+async fn the_log_of_a_waiting_restore_can_be_read() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -57,7 +57,7 @@ async fn the_log_of_a_restore_that_waits_can_be_read_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_is_the_file_in_the_location_and_never_half_of_it() {
+async fn a_download_equals_the_file_in_the_location_and_is_never_partial() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -83,7 +83,7 @@ async fn a_download_is_the_file_in_the_location_and_never_half_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_that_is_cut_goes_on_where_it_was() {
+async fn an_interrupted_download_resumes_at_its_offset() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();
@@ -107,7 +107,7 @@ async fn a_download_that_is_cut_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn details_are_every_item_and_what_became_of_it() {
+async fn details_list_every_item_with_its_result() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -138,7 +138,7 @@ async fn details_are_every_item_and_what_became_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_backup_is_gone_with_its_files() {
+async fn deleting_a_backup_deletes_its_files() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -163,7 +163,7 @@ async fn the_server_reports_its_version_and_its_absence_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_of_a_restore_says_what_would_become_of_every_item_and_changes_nothing() {
+async fn a_dry_run_of_a_restore_shows_the_action_for_every_item_and_changes_no_objects() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();

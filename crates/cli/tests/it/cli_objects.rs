@@ -115,7 +115,7 @@ const CASES: &[&[&str]] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_flag_means_what_it_means_to_velero() {
+async fn every_flag_has_the_meaning_of_velero() {
     let velero = plimsoll_testkit::require!(cache::program("velero"));
     let bed = Bed::local().await;
     let home = bed.home("home").await;
@@ -181,7 +181,7 @@ fn without_zero_values(value: Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_together_is_wrong_usage() {
+async fn contradictory_options_are_a_usage_error() {
     let cases: [(&[&str], &str); 8] = [
         (&["backup", "create"], "<NAME>"),
         (

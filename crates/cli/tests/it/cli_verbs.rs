@@ -24,7 +24,7 @@ async fn names(home: &Home<'_>, kind: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn schedules_are_made_shown_paused_and_deleted() {
+async fn schedules_are_created_shown_paused_and_deleted() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     for (name, team) in [("daily", "shop"), ("weekly", "shop"), ("other", "none")] {
@@ -54,7 +54,7 @@ async fn schedules_are_made_shown_paused_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_made_from_a_schedule_is_what_the_schedule_would_make() {
+async fn a_backup_created_from_a_schedule_equals_a_scheduled_one() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -76,7 +76,7 @@ async fn a_backup_made_from_a_schedule_is_what_the_schedule_would_make() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_one_default_location_and_forgetting_one_forgets_its_backups() {
+async fn there_is_one_default_location_and_deleting_a_location_deletes_its_backup_objects() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -113,7 +113,7 @@ async fn run_with_answer(home: &Home<'_>, arguments: &[&str], answer: &str) -> O
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_deleted_without_a_yes() {
+async fn a_deletion_needs_confirmation() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     home.restore("r", json!({ "backupName": "none" })).await;
@@ -127,7 +127,7 @@ async fn nothing_is_deleted_without_a_yes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_objects_for_programs_and_tables_for_people() {
+async fn lists_are_printed_as_objects_or_tables() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     home.restore("one", json!({ "backupName": "b" })).await;
@@ -143,7 +143,7 @@ async fn lists_are_objects_for_programs_and_tables_for_people() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_counts_what_a_backup_would_hold_and_creates_nothing() {
+async fn a_dry_run_counts_the_items_of_a_backup_and_creates_no_objects() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     bed.application("shop", 9).await;
@@ -180,7 +180,7 @@ async fn pod(home: &Home<'_>, name: &str, node: &str, volume: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_would_become_of_each_volume_and_names_those_that_are_refused() {
+async fn a_dry_run_shows_the_action_for_every_volume_and_names_refused_ones() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let nodes: Api<Node> = Api::all(bed.client.clone());
@@ -227,7 +227,7 @@ async fn events_are_lines_of_json_and_the_last_one_has_the_exit_code() {
 }
 
 #[tokio::test]
-async fn the_reference_is_what_is_written_down() {
+async fn the_cli_reference_is_up_to_date() {
     let output = plimsoll().arg("reference").env_remove("VELERO_NAMESPACE").output().await.unwrap();
     let fresh = String::from_utf8(output.stdout).unwrap();
     let written = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();

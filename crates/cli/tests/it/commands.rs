@@ -13,7 +13,7 @@ pub async fn run(home: &Home<'_>, arguments: &[&str]) -> (Option<i32>, String, S
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_gets_through_backup_and_restore_with_commands_alone() {
+async fn backup_and_restore_work_with_commands_alone() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -41,7 +41,7 @@ async fn a_user_gets_through_backup_and_restore_with_commands_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_are_named_and_have_their_exit_codes() {
+async fn errors_are_reported_with_their_exit_codes() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let _server = home.server();

@@ -8,7 +8,7 @@ use crate::csi_volumes::{CsiClaim, api, contents, copies, create, snapshots};
 use crate::pod_volumes::unpacked;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_comes_back_as_its_snapshot_in_its_own_namespace_and_in_another_one() {
+async fn a_claim_is_restored_from_its_snapshot_into_its_own_and_another_namespace() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();

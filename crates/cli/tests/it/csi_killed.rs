@@ -68,7 +68,7 @@ async fn a_server_killed_around_a_csi_snapshot_takes_no_second_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
+async fn a_server_killed_around_data_movement_moves_the_data_once() {
     let bed = Bed::local_with_pods().await;
     let claim = CsiClaim::make(&bed, "shop", 10_000).await;
     let before = claim.files().await;
@@ -112,7 +112,7 @@ async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_and_an_agent_killed_in_the_middle_of_an_upload_cost_no_byte() {
+async fn killing_the_server_and_the_agent_during_an_upload_loses_no_data() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();

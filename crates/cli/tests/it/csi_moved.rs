@@ -194,7 +194,7 @@ async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_by
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
+async fn a_cancelled_backup_stops_data_movement_and_leaves_no_objects() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
@@ -224,7 +224,7 @@ async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_restore_stops_the_data_that_comes_back_and_nothing_stays() {
+async fn a_cancelled_restore_stops_data_movement_and_leaves_no_objects() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
@@ -313,7 +313,7 @@ async fn record_warning_event(home: &Home<'_>, claim: &str, second: u32, message
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uploads_wait_for_their_snapshots_side_by_side_and_what_a_driver_refuses_ends_them_at_once() {
+async fn uploads_wait_for_their_snapshots_in_parallel_and_driver_errors_fail_them_immediately() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = server(&home, "built-in", &[]);

@@ -15,7 +15,7 @@ use crate::bed::{Bed, Home, create_namespace, eventually, phase};
 use crate::installed_volumes::{expect, fill, program, sums};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installed_server_takes_and_deletes_csi_snapshots_under_its_own_rights() {
+async fn an_installed_server_takes_and_deletes_csi_snapshots_with_its_own_permissions() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());
     require!(cluster.csi().await);
@@ -81,7 +81,7 @@ async fn backed_up(home: &Home<'_>, ours: &PlimsollInPods, name: &str, shop: &st
     assert_eq!(phase(&home.get("Backup", name).await), "Completed", "{}", ours.logs());
 }
 
-/// The namespace is lost with all in it, and comes back.
+/// Deletes the namespace and restores it.
 async fn delete_and_restore(bed: &Bed, ours: &PlimsollInPods, backup: &str, before: &str) {
     bed.delete_namespace("shop").await;
     expect(ours, ours.cli(["restore", "create", &format!("r-{backup}"), "--from-backup", backup, "--wait"]));
@@ -124,7 +124,7 @@ async fn round_trip_moved_data(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn snapshots_and_moved_data_come_back_through_an_installed_server_and_agent() {
+async fn snapshots_and_moved_data_are_restored_by_an_installed_server_and_agent() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());
     let csi = require!(cluster.csi().await);

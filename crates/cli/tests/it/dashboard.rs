@@ -63,14 +63,14 @@ async fn a_server_reports_metrics_and_without_one_ui_observes_itself() {
     let token = home.get("Secret", "plimsoll-dashboard").await;
     let token = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, token["data"]["token"].as_str().unwrap());
     let token = String::from_utf8(token.unwrap()).unwrap();
-    let told = overview(&format!("http://{address}"), &token).await;
-    assert_eq!(row(&told, "b").unwrap()["percent"], "100.00 %", "{told:#}");
+    let answer = overview(&format!("http://{address}"), &token).await;
+    assert_eq!(row(&answer, "b").unwrap()["percent"], "100.00 %", "{answer:#}");
     drop(server);
 
     let (_ui, said, base, token) = ui(home.command(&["ui", "--no-open"])).await;
     assert!(said.contains("read with this kubeconfig"), "{said}");
-    let told = overview(&base, &token).await;
-    assert_eq!(row(&told, "b").unwrap()["verdict"], "Fine", "{told:#}");
+    let answer = overview(&base, &token).await;
+    assert_eq!(row(&answer, "b").unwrap()["verdict"], "Fine", "{answer:#}");
     let refused = reqwest::get(format!("{base}/metrics")).await.unwrap().status();
     assert_eq!(refused, reqwest::StatusCode::UNAUTHORIZED);
 }
@@ -78,21 +78,21 @@ async fn a_server_reports_metrics_and_without_one_ui_observes_itself() {
 mod real {
     use super::*;
 
-    /// A server that soon tries again what hangs.
+    /// A server that soon retries requests that hang.
     const PODS: [&str; 2] = ["--use-node-agent=false", "--server-argument=--store-idle-timeout=2s"];
 
     /// What a command prints, line by line.
     struct EventOutput {
         child: Child,
         lines: Lines<BufReader<ChildStdout>>,
-        heard: Vec<Value>,
+        received: Vec<Value>,
     }
 
     impl EventOutput {
         fn start(mut command: Command) -> Self {
             let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
             let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            Self { child, lines, heard: Vec::new() }
+            Self { child, lines, received: Vec::new() }
         }
 
         /// Reads events until one matches.
@@ -100,7 +100,7 @@ mod real {
             let listen = async {
                 while let Some(line) = self.lines.next_line().await.unwrap() {
                     let event: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
-                    self.heard.push(event.clone());
+                    self.received.push(event.clone());
                     if holds(&event) {
                         return Some(event);
                     }
@@ -108,7 +108,7 @@ mod real {
                 None
             };
             let found = tokio::time::timeout(Duration::from_mins(4), listen).await;
-            found.ok().flatten().unwrap_or_else(|| panic!("no event has {what}: {:#?}", self.heard))
+            found.ok().flatten().unwrap_or_else(|| panic!("no event has {what}: {:#?}", self.received))
         }
     }
 
@@ -124,7 +124,7 @@ mod real {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_servers_memory_is_read_through_the_api_server_and_without_it_the_cluster_is() {
+    async fn progress_is_read_from_the_server_through_the_api_server_or_from_the_cluster() {
         let cluster = require!(plimsoll_testkit::cluster().await);
         let machine = require!(cluster.machine());
         require!(cache::program("versitygw"));
@@ -154,8 +154,8 @@ mod real {
         let create: [&str; 8] = ["backup", "create", "b", "--include-namespaces", &shop, "--wait", "--events", "json"];
         let mut waiting = EventOutput::start(command(&create));
         let from_memory = |event: &Value| event["source"] == "server" && event["phase"] == "InProgress";
-        let told = waiting.until("what the server knows", from_memory).await;
-        assert_eq!(told["operation"], "backup-b", "{told:#}");
+        let answer = waiting.until("what the server knows", from_memory).await;
+        assert_eq!(answer["operation"], "backup-b", "{answer:#}");
 
         // watch
         let mut watching = EventOutput::start(command(&["watch", "backup/b", "--events", "json"]));
@@ -168,11 +168,11 @@ mod real {
         terminal.wait_for("backup/b").await;
         eventually("top reads the server's stream", async || streams() > known).await;
 
-        // ui: the page is ours, what it shows is the server's.
+        // ui: the page is local, its data is the server's.
         let (_ui, said, base, token) = ui(command(&["ui", "--no-open"])).await;
         assert!(said.contains("served by the Plimsoll server"), "{said}");
-        let told = overview(&base, &token).await;
-        assert!(row(&told, "b").is_some_and(|row| row["ended"].is_null()), "{told:#}");
+        let answer = overview(&base, &token).await;
+        assert!(row(&answer, "b").is_some_and(|row| row["ended"].is_null()), "{answer:#}");
         let news = first_event(&base, &token, "/api/events").await;
         assert!(news.starts_with("event: news") && news.contains("backup/"), "{news}");
         assert!(api.seen(&proxied().containing("/api/events")) > 0);
@@ -187,7 +187,7 @@ mod real {
         api.open();
         watching.until("what the cluster says", |event| event["source"] == "cluster").await;
         terminal.wait_for("backup/b").await;
-        eventually("the page that is open goes on", async || {
+        eventually("the open page is updated", async || {
             row(&overview(&base, &token).await, "b").is_some_and(|row| row["ended"].is_null())
         })
         .await;

@@ -11,9 +11,9 @@ use crate::killed::{has_no_open_operations, kill_points, name_of, terminate_if_r
 
 on_both_clusters! {
     a_backup_is_deleted_with_its_files_and_its_restores,
-    a_deletion_that_cannot_be_carried_out_says_why_and_deletes_nothing,
-    a_deletion_killed_at_any_point_goes_on,
-    a_deleted_restore_takes_its_files_along,
+    a_deletion_that_fails_reports_the_reason_and_deletes_no_data,
+    a_deletion_killed_at_any_point_resumes,
+    deleting_a_restore_deletes_its_files,
 }
 
 /// Every file below a directory.
@@ -74,7 +74,7 @@ async fn a_backup_is_deleted_with_its_files_and_its_restores(bed: &Bed) {
     .await;
 }
 
-async fn a_deletion_that_cannot_be_carried_out_says_why_and_deletes_nothing(bed: &Bed) {
+async fn a_deletion_that_fails_reports_the_reason_and_deletes_no_data(bed: &Bed) {
     bed.application("shop", 3).await;
     let home = filled(bed, "home", "copy").await;
     let before = files(&home.bucket);
@@ -100,7 +100,7 @@ async fn a_deletion_that_cannot_be_carried_out_says_why_and_deletes_nothing(bed:
     assert_eq!(files(&home.bucket), before);
 }
 
-async fn a_deletion_killed_at_any_point_goes_on(bed: &Bed) {
+async fn a_deletion_killed_at_any_point_resumes(bed: &Bed) {
     bed.application("shop", 6).await;
     let model = filled(bed, "model", "copy-model").await;
     let trace = bed.directory.path().join("trace-deletion");
@@ -123,7 +123,7 @@ async fn a_deletion_killed_at_any_point_goes_on(bed: &Bed) {
             let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await;
             assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
             let next = home.server_with_short_lease(&[]);
-            eventually(&format!("the deletion goes on after {point}"), async || is_gone(&home).await).await;
+            eventually(&format!("the deletion resumes after {point}"), async || is_gone(&home).await).await;
             assert_eq!(files(&home.bucket).len(), left, "killed at {point}");
             eventually(&format!("nothing is left open after {point}"), async || has_no_open_operations(&home).await)
                 .await;
@@ -134,7 +134,7 @@ async fn a_deletion_killed_at_any_point_goes_on(bed: &Bed) {
         .await;
 }
 
-async fn a_deleted_restore_takes_its_files_along(bed: &Bed) {
+async fn deleting_a_restore_deletes_its_files(bed: &Bed) {
     bed.application("shop", 3).await;
     let home = filled(bed, "home", "copy").await;
     home.delete("Restore", "r").await;

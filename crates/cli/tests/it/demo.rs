@@ -20,7 +20,7 @@ async fn rows(base: &str, token: &str) -> Option<Vec<serde_json::Value>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hangs() {
+async fn the_demo_restores_all_data_and_reports_the_stalled_transfer() {
     let mut command = plimsoll();
     command.args(["demo", "--objects", "60", "--megabytes", "48"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut demo = command.spawn().unwrap();
@@ -71,7 +71,7 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_stays_with_keep_and_is_removed_on_request() {
+async fn the_demo_is_kept_with_keep_and_removed_on_request() {
     let mut command = plimsoll();
     command.args(["demo", "--stay", "--objects", "10", "--megabytes", "16"]).stdout(Stdio::piped());
     let mut demo = command.spawn().unwrap();

@@ -93,7 +93,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_location_fails_the_backup_by_name_and_leaves_no_half_of_it() {
+async fn a_backup_to_a_full_location_fails_and_leaves_no_partial_files() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let disk = SmallDisk::mount(&home.bucket)
@@ -140,7 +140,7 @@ async fn wrong_keys_make_the_location_unavailable_and_name_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_refuses_cuts_or_goes_away_is_waited_for() {
+async fn an_api_server_that_refuses_cuts_or_disappears_is_awaited() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let bed = Bed::real(cluster).await;
     let home = bed.home("home").await;
@@ -177,7 +177,7 @@ async fn an_api_server_that_refuses_cuts_or_goes_away_is_waited_for() {
 
 /// Every request of a server is retried.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_refuses_every_few_requests_costs_neither_a_backup_nor_a_restore_nor_a_deletion() {
+async fn backup_restore_and_deletion_survive_an_api_server_that_refuses_some_requests() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let shop = bed.application("shop", 12).await;
@@ -208,7 +208,7 @@ async fn an_api_server_that_refuses_every_few_requests_costs_neither_a_backup_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_that_does_not_answer_is_left_out_and_named() {
+async fn an_api_group_that_does_not_answer_is_skipped_and_reported() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let bed = Bed::real(cluster).await;
     let home = bed.home("home").await;

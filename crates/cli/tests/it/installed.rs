@@ -18,7 +18,7 @@ fn program() -> &'static Path {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installed_server_backs_up_and_restores_under_the_rights_that_the_installer_gives_it() {
+async fn an_installed_server_backs_up_and_restores_with_its_installed_permissions() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());
     require!(cache::program("versitygw"));
@@ -99,7 +99,7 @@ async fn assert_service_reaches_leader(bed: &Bed, namespace: &str) {
 }
 
 #[tokio::test]
-async fn what_would_be_installed_can_be_read_beforehand_and_is_what_lies_in_deploy() {
+async fn the_manifests_of_a_dry_run_install_equal_those_in_deploy() {
     let output = plimsoll()
         .args(["install", "--dry-run", "--no-crds", "-o", "yaml", "--namespace", "velero"])
         .output()

@@ -75,7 +75,7 @@ pub fn expect(ours: &PlimsollInPods, done: anyhow::Result<String>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn volumes_come_back_with_every_byte_from_our_agents_and_from_veleros() {
+async fn volumes_are_restored_completely_from_plimsoll_and_velero_agents() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());
     require!(VeleroInPods::preflight());
@@ -89,7 +89,7 @@ async fn volumes_come_back_with_every_byte_from_our_agents_and_from_veleros() {
     create_namespace(&bed.client, &shop).await;
     let before = fill(&bed.client, &shop, json!({ "emptyDir": {} })).await;
 
-    // What Velero's node agent stored, ours restores.
+    // Data that Velero's node agent stored is restored by Plimsoll's agent.
     let velero = VeleroInPods::install(cluster, store.endpoint(), "volumes").await.unwrap();
     velero.cli(backup_of("theirs", &shop)).unwrap();
     let faster = ["--server-argument=--backup-sync-period=2s"];
@@ -166,7 +166,7 @@ async fn claim(client: &Client, namespace: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_claim_comes_back_from_a_directory_that_server_and_agents_share() {
+async fn a_lost_claim_is_restored_from_a_directory_shared_by_server_and_agents() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());
     let bed = Bed::real(cluster).await;
@@ -189,10 +189,10 @@ async fn a_lost_claim_comes_back_from_a_directory_that_server_and_agents_share()
     assert_eq!(sums(&bed.client, &shop).await, before, "{}", ours.logs());
     assert!(folder.join("new/big").exists() && !folder.join("new/.velero").exists(), "it is another volume");
 
-    // A node that is started anew runs all init containers again, and there the one that waits for the data, too.
+    // A restarted node runs all init containers again, restore-wait included.
     end_sandbox(&bed.client, &shop).await;
     // Agents of other installations on this node may have reported it, too.
-    eventually("nothing that told it is left", async || !folder.join("new/.velero").exists()).await;
+    eventually("its markers are removed", async || !folder.join("new/.velero").exists()).await;
     assert_eq!(sums(&bed.client, &shop).await, before, "{}", ours.logs());
     let logs = ours.logs();
     assert!(logs.contains("was started anew after its restore"), "{logs}");
@@ -209,7 +209,7 @@ async fn a_lost_claim_comes_back_from_a_directory_that_server_and_agents_share()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_comes_back_by_way_of_the_program_restic_and_a_bucket() {
+async fn a_volume_is_restored_through_the_restic_program_and_a_bucket() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());
     for program in ["versitygw", "restic"] {

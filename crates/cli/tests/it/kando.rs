@@ -60,7 +60,7 @@ fn frames(log: &str) -> Vec<Frame> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn data_goes_through_pipes_unchanged_and_progress_goes_beside_it() {
+async fn data_passes_through_pipes_unchanged_and_progress_separately() {
     require!(cache::program("versitygw"));
     let server = S3Server::start("127.0.0.1").unwrap();
     let bucket = server.create_bucket("data").unwrap();
@@ -95,7 +95,7 @@ async fn data_goes_through_pipes_unchanged_and_progress_goes_beside_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_kando_cannot_do_here_is_refused_by_name() {
+async fn unsupported_kando_commands_are_refused_by_name() {
     let shell = Shell::new("http://127.0.0.1:1");
     let cases = [
         (r#"echo x | kando location push -p "$PROFILE" -s a -o name -"#, 1, "--output-name"),

@@ -15,8 +15,8 @@ on_both_clusters! {
     a_backup_killed_at_any_point_ends_as_an_undisturbed_one,
     a_restore_killed_at_any_point_ends_as_an_undisturbed_one,
     a_second_server_waits_and_takes_over_when_the_first_one_dies,
-    a_lost_journal_ends_the_operation_and_nothing_is_guessed,
-    a_lost_operation_is_made_anew_and_the_work_goes_on,
+    a_lost_journal_fails_the_operation,
+    a_deleted_operation_is_recreated_and_the_work_resumes,
 }
 
 const OBJECTS: usize = 45;
@@ -54,7 +54,7 @@ pub fn name_of(point: &str) -> String {
     point.replace(['.', ':'], "-")
 }
 
-/// Counters never fall, and what is not whole never looks whole.
+/// Counters never decrease, and an incomplete backup never looks complete.
 #[derive(Default)]
 struct Watch {
     settled: u64,
@@ -249,7 +249,7 @@ async fn a_second_server_waits_and_takes_over_when_the_first_one_dies(bed: &Bed)
     assert!(epochs("backup-two").await > epochs("backup-one").await);
 }
 
-async fn a_lost_journal_ends_the_operation_and_nothing_is_guessed(bed: &Bed) {
+async fn a_lost_journal_fails_the_operation(bed: &Bed) {
     let home = bed.home("lost").await;
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
@@ -265,7 +265,7 @@ async fn a_lost_journal_ends_the_operation_and_nothing_is_guessed(bed: &Bed) {
     assert!(reason.contains("journal of backup-b is lost"), "{reason}");
 }
 
-async fn a_lost_operation_is_made_anew_and_the_work_goes_on(bed: &Bed) {
+async fn a_deleted_operation_is_recreated_and_the_work_resumes(bed: &Bed) {
     let home = bed.home("lost-record").await;
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;

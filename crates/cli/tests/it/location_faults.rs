@@ -19,7 +19,7 @@ fn message(location: &Value) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_location_that_fails_is_unavailable_until_it_answers_again() {
+async fn a_failing_location_is_unavailable_until_it_recovers() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();
@@ -42,7 +42,7 @@ async fn a_location_that_fails_is_unavailable_until_it_answers_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_does_not_answer_says_nothing_about_a_location() {
+async fn an_unreachable_api_server_does_not_change_the_phase_of_a_location() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "validationFrequency": "1s" } })).await;
@@ -51,7 +51,7 @@ async fn an_api_server_that_does_not_answer_says_nothing_about_a_location() {
     location(&home, "it is available", |location| phase(location) == "Available").await;
     let secrets = Requests::with_method(Method::GET).containing("/secrets/cloud-credentials");
     let refused = proxy.inject(secrets, Fault::Status(503));
-    // What came of the first check stands there before the second one begins.
+    // The result of the first check is recorded before the second one begins.
     eventually("the location is checked twice", async || refused.hits() > 1).await;
     let known = home.get("BackupStorageLocation", "default").await;
     assert_eq!((phase(&known), message(&known)), ("Available", ""), "{known:#}");
@@ -60,7 +60,7 @@ async fn an_api_server_that_does_not_answer_says_nothing_about_a_location() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sync_and_a_deletion_survive_object_storage_that_fails_on_the_way() {
+async fn a_sync_and_a_deletion_survive_failing_object_storage() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();

@@ -39,8 +39,8 @@ impl Checker {
 /// The exit code of `why`, and the cause with this reason, if any.
 async fn why(home: &Home<'_>, what: &str, reason: &str) -> (i32, Option<Value>) {
     let output = home.command(&["why", what, "-o", "json"]).output().await.unwrap();
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let causes = told["causes"].as_array().cloned().unwrap_or_default();
+    let explanation: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let causes = explanation["causes"].as_array().cloned().unwrap_or_default();
     (output.status.code().unwrap(), causes.into_iter().find(|cause| cause["reason"] == reason))
 }
 
@@ -73,7 +73,7 @@ async fn the_holder_of_the_lock_is_named(mover: &str) {
 
     let repository = home.bucket.join("restic").join(&application.namespace);
     let checker = Checker::start(&restic, &repository).await;
-    // A process that stands still cannot end before it was seen.
+    // A stopped process cannot end before it was seen.
     kill_process(checker.pid(), Signal::STOP).unwrap();
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
     let mut of_volume = None;
@@ -109,11 +109,11 @@ async fn the_holder_of_the_lock_is_named(mover: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_by_the_built_in_mover_that_waits_for_a_locked_repository_names_who_holds_it() {
+async fn a_built_in_backup_names_the_holder_of_a_locked_repository() {
     the_holder_of_the_lock_is_named("built-in").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_by_restic_that_waits_for_a_locked_repository_names_who_holds_it() {
+async fn a_restic_backup_names_the_holder_of_a_locked_repository() {
     the_holder_of_the_lock_is_named("restic").await;
 }

@@ -56,8 +56,9 @@ impl Scene {
     async fn why(&self, what: &str) -> (i32, Value) {
         let output = self.run(&["why", what, "-o", "json"]).await;
         let text = String::from_utf8_lossy(&output.stdout);
-        let told = serde_json::from_str(&text).unwrap_or_else(|_| json!(String::from_utf8_lossy(&output.stderr)));
-        (output.status.code().unwrap_or(-1), told)
+        let explanation =
+            serde_json::from_str(&text).unwrap_or_else(|_| json!(String::from_utf8_lossy(&output.stderr)));
+        (output.status.code().unwrap_or(-1), explanation)
     }
 
     /// Waits until `why` names this cause; returns its output.
@@ -130,7 +131,7 @@ impl Scene {
     }
 }
 
-async fn an_operation_that_goes_well(scene: &Scene) {
+async fn an_operation_that_succeeds(scene: &Scene) {
     let empty = scene.run(&["top", "--once"]).await;
     let text = String::from_utf8_lossy(&empty.stdout);
     assert!(text.contains("No backups, restores or actions found"), "{empty:?}");
@@ -144,8 +145,8 @@ async fn an_operation_that_goes_well(scene: &Scene) {
     let events = scene.run(&["watch", "backup/good", "--events", "json"]).await;
     let event: Value = serde_json::from_slice(&events.stdout).unwrap();
     assert_eq!((&event["state"], &event["exitCode"]), (&json!("Succeeded"), &json!(0)), "{event:#}");
-    let (code, told) = scene.why("backup/good").await;
-    assert_eq!((code, &told["verdict"]), (0, &json!("Fine")), "{told:#}");
+    let (code, explanation) = scene.why("backup/good").await;
+    assert_eq!((code, &explanation["verdict"]), (0, &json!("Fine")), "{explanation:#}");
 }
 
 /// A claim whose snapshot the driver begins and never ends: Velero polls its plugin without reporting it.
@@ -168,13 +169,16 @@ async fn a_plugin_whose_operation_does_not_end(scene: &Scene) {
 
 /// That is not a fault, and is reported nevertheless.
 async fn assert_silent_plugin_is_named(scene: &Scene) {
-    let (code, told) = scene.named("backup/silent", "PluginOperationSilent").await;
-    assert_eq!((code, &told["verdict"]), (0, &json!("Quiet")), "{told:#}");
-    assert!(told["causes"][0]["text"].as_str().unwrap().starts_with("1 of 1 operations of plugins"), "{told:#}");
+    let (code, explanation) = scene.named("backup/silent", "PluginOperationSilent").await;
+    assert_eq!((code, &explanation["verdict"]), (0, &json!("Quiet")), "{explanation:#}");
+    assert!(
+        explanation["causes"][0]["text"].as_str().unwrap().starts_with("1 of 1 operations of plugins"),
+        "{explanation:#}"
+    );
 }
 
 /// Velero writes how far a volume is every ten seconds, and neither how fast nor how long: that comes from watching.
-async fn speed_and_time_left_of_a_volume_that_takes_its_time(scene: &Scene) {
+async fn rate_and_eta_of_a_slow_volume(scene: &Scene) {
     let slow = scene.store.inject(Requests::with_method(Method::PUT), Fault::Latency(Duration::from_secs(4)));
     let fs = "--default-volumes-to-fs-backup";
     scene.velero.cli(["backup", "create", "bulk", "--include-namespaces", &scene.bulk, fs]).unwrap();
@@ -204,22 +208,26 @@ async fn assert_dashboard_shows_causes(scene: &Scene) {
     assert!(said.contains("read with this kubeconfig"), "{said}");
     let url = lines.next_line().await.unwrap().unwrap();
     let (base, token) = url.split_once("/#token=").unwrap();
-    let told = overview(base, token).await;
-    let rows = told["news"]["rows"].as_array().unwrap();
+    let explanation = overview(base, token).await;
+    let rows = explanation["news"]["rows"].as_array().unwrap();
     let cause = |key: &str| {
         let key = key.replacen('/', &format!("/{}/", scene.velero.namespace()), 1);
-        let row = rows.iter().find(|row| row["key"] == key.as_str()).unwrap_or_else(|| panic!("no {key}: {told:#}"));
+        let row =
+            rows.iter().find(|row| row["key"] == key.as_str()).unwrap_or_else(|| panic!("no {key}: {explanation:#}"));
         (row["verdict"].clone(), row["cause"]["reason"].clone())
     };
     assert_eq!(cause("restore/hangs"), (json!("Stuck"), json!("InitContainerCannotStart")));
     assert_eq!(cause("podvolumebackup/lonely"), (json!("Stuck"), json!("NodeAgentMissing")));
     assert_eq!(cause("backup/good"), (json!("Fine"), Value::Null));
-    let volumes = told["news"]["volumes"].as_array().unwrap();
-    assert!(volumes.iter().any(|volume| volume["parent"].as_str().is_some_and(|of| of.ends_with("/bulk"))), "{told:#}");
+    let volumes = explanation["news"]["volumes"].as_array().unwrap();
+    assert!(
+        volumes.iter().any(|volume| volume["parent"].as_str().is_some_and(|of| of.ends_with("/bulk"))),
+        "{explanation:#}"
+    );
 }
 
 /// The case of our baselines: Velero shows `InProgress` and nothing else, for hours.
-async fn an_init_container_that_cannot_start_and_what_waits_behind_it(scene: &Scene) {
+async fn an_init_container_that_cannot_start_and_the_queue_behind_it(scene: &Scene) {
     let helper = json!({ "metadata": { "name": "helper", "labels": { "velero.io/plugin-config": "", "velero.io/pod-volume-restore": "RestoreItemAction" } },
         "data": { "image": BUSYBOX } });
     scene.create("", "ConfigMap", scene.velero.namespace(), helper).await;
@@ -231,15 +239,15 @@ async fn an_init_container_that_cannot_start_and_what_waits_behind_it(scene: &Sc
     .await
     .unwrap();
     scene.velero.cli(["restore", "create", "hangs", "--from-backup", "good"]).unwrap();
-    let (code, told) = scene.named("restore/hangs", "InitContainerCannotStart").await;
-    assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
-    let cause = &told["causes"][0];
-    assert!(cause["text"].as_str().unwrap().contains("velero-restore-helper"), "{told:#}");
-    assert_eq!(cause["next"][0], json!(format!("kubectl -n {} describe pod holder", scene.shop)), "{told:#}");
+    let (code, explanation) = scene.named("restore/hangs", "InitContainerCannotStart").await;
+    assert_eq!((code, &explanation["verdict"]), (7, &json!("Stuck")), "{explanation:#}");
+    let cause = &explanation["causes"][0];
+    assert!(cause["text"].as_str().unwrap().contains("velero-restore-helper"), "{explanation:#}");
+    assert_eq!(cause["next"][0], json!(format!("kubectl -n {} describe pod holder", scene.shop)), "{explanation:#}");
 
     scene.velero.cli(["restore", "create", "behind", "--from-backup", "good"]).unwrap();
-    let (code, told) = scene.named("restore/behind", "Queued").await;
-    assert_eq!((code, &told["causes"][0]["reason"]), (7, &json!("InitContainerCannotStart")), "{told:#}");
+    let (code, explanation) = scene.named("restore/behind", "Queued").await;
+    assert_eq!((code, &explanation["causes"][0]["reason"]), (7, &json!("InitContainerCannotStart")), "{explanation:#}");
 
     let top = scene.run(&["top", "--once"]).await;
     let text = String::from_utf8_lossy(&top.stdout);
@@ -248,7 +256,7 @@ async fn an_init_container_that_cannot_start_and_what_waits_behind_it(scene: &Sc
 }
 
 /// Volume restores into pods that cannot start, as a restore into another cluster meets them.
-async fn a_pod_without_an_image_and_one_that_fits_nowhere(scene: &Scene) {
+async fn a_pod_without_an_image_and_an_unschedulable_pod(scene: &Scene) {
     let volume = json!([{ "name": "data", "emptyDir": {} }]);
     let container = |image: &str, wants: Value| json!([{ "name": "main", "image": image, "imagePullPolicy": "Never", "resources": wants }]);
     let plenty = json!({ "requests": { "memory": "100Ti" } });
@@ -264,8 +272,8 @@ async fn a_pod_without_an_image_and_one_that_fits_nowhere(scene: &Scene) {
             "pod": { "kind": "Pod", "namespace": scene.shop, "name": name, "uid": uid }, "repoIdentifier": "none",
             "snapshotID": "none", "sourceNamespace": scene.shop, "uploaderType": "kopia" } });
         scene.create("velero.io", "PodVolumeRestore", scene.velero.namespace(), restore).await;
-        let (code, told) = scene.named(&format!("pvr/{name}"), reason).await;
-        assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
+        let (code, explanation) = scene.named(&format!("pvr/{name}"), reason).await;
+        assert_eq!((code, &explanation["verdict"]), (7, &json!("Stuck")), "{explanation:#}");
         scene
             .api("velero.io", "PodVolumeRestore", scene.velero.namespace())
             .delete(name, &DeleteParams::default())
@@ -288,33 +296,33 @@ async fn a_node_agent_that_is_down(scene: &Scene) {
     let volume = json!({ "metadata": { "name": "lonely" }, "spec": { "node": NODE, "volume": "data", "backupStorageLocation": "default",
         "pod": { "kind": "Pod", "namespace": scene.shop, "name": "holder", "uid": "none" }, "repoIdentifier": "none", "uploaderType": "kopia" } });
     scene.create("velero.io", "PodVolumeBackup", scene.velero.namespace(), volume).await;
-    let (code, told) = scene.named("pvb/lonely", "NodeAgentMissing").await;
-    assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
+    let (code, explanation) = scene.named("pvb/lonely", "NodeAgentMissing").await;
+    assert_eq!((code, &explanation["verdict"]), (7, &json!("Stuck")), "{explanation:#}");
 }
 
 async fn a_location_that_is_unavailable(scene: &Scene) {
     let dead = json!({ "spec": { "config": { "s3Url": "http://127.0.0.1:9" } } });
     scene.patch("velero.io", "BackupStorageLocation", "default", dead).await;
-    let (code, told) = scene.named("bsl/default", "LocationUnavailable").await;
-    assert_eq!(code, 7, "{told:#}");
+    let (code, explanation) = scene.named("bsl/default", "LocationUnavailable").await;
+    assert_eq!(code, 7, "{explanation:#}");
     scene.velero.cli(["backup", "create", "nowhere", "--include-namespaces", &scene.shop]).unwrap();
-    let (_, told) = scene.named("backup/nowhere", "LocationUnavailable").await;
-    assert!(["Stuck", "Refused"].map(Value::from).contains(&told["verdict"]), "{told:#}");
+    let (_, explanation) = scene.named("backup/nowhere", "LocationUnavailable").await;
+    assert!(["Stuck", "Refused"].map(Value::from).contains(&explanation["verdict"]), "{explanation:#}");
     // Velero connects its repositories anew, and writes into their objects that it cannot.
-    let (code, told) = scene.named("pvb/lonely", "RepositoryNotReady").await;
-    assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
+    let (code, explanation) = scene.named("pvb/lonely", "RepositoryNotReady").await;
+    assert_eq!((code, &explanation["verdict"]), (7, &json!("Stuck")), "{explanation:#}");
 }
 
 async fn a_server_that_is_stopped_in_the_middle(scene: &Scene) {
     let server = scene.server();
     kill_process(server, Signal::STOP).unwrap();
-    let (code, told) = scene.named("restore/hangs", "ServerSilent").await;
+    let (code, explanation) = scene.named("restore/hangs", "ServerSilent").await;
     kill_process(server, Signal::CONT).unwrap();
-    assert_eq!(code, 7, "{told:#}");
+    assert_eq!(code, 7, "{explanation:#}");
 }
 
 /// Every definition is Velero's, as Velero made it.
-async fn nothing_of_ours_is_defined(scene: &Scene) {
+async fn assert_no_plimsoll_crds_exist(scene: &Scene) {
     let definitions: Api<CustomResourceDefinition> = Api::all(scene.client.clone());
     let all = definitions.list(&ListParams::default()).await.unwrap().items;
     let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
@@ -329,7 +337,7 @@ async fn nothing_of_ours_is_defined(scene: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched() {
+async fn every_fault_of_an_unchanged_velero_is_reported_without_changes() {
     require!(Cluster::preflight());
     require!(VeleroInPods::preflight());
     require!(Csi::preflight());
@@ -355,12 +363,12 @@ async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched(
     scene.application(&scene.shop, 3_000_000).await;
     scene.application(&scene.bulk, 240 << 20).await;
 
-    an_operation_that_goes_well(&scene).await;
+    an_operation_that_succeeds(&scene).await;
     a_plugin_whose_operation_does_not_end(&scene).await;
-    speed_and_time_left_of_a_volume_that_takes_its_time(&scene).await;
+    rate_and_eta_of_a_slow_volume(&scene).await;
     assert_silent_plugin_is_named(&scene).await;
-    an_init_container_that_cannot_start_and_what_waits_behind_it(&scene).await;
-    a_pod_without_an_image_and_one_that_fits_nowhere(&scene).await;
+    an_init_container_that_cannot_start_and_the_queue_behind_it(&scene).await;
+    a_pod_without_an_image_and_an_unschedulable_pod(&scene).await;
     a_node_agent_that_is_down(&scene).await;
     assert_dashboard_shows_causes(&scene).await;
     a_location_that_is_unavailable(&scene).await;
@@ -370,7 +378,7 @@ async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched(
     for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
         assert_eq!(scene.door.seen(&Requests::with_method(method.clone())), 0, "{method} from an observer");
     }
-    nothing_of_ours_is_defined(&scene).await;
+    assert_no_plimsoll_crds_exist(&scene).await;
     drop((scene, namespaces));
     tokio::task::spawn_blocking(move || cluster.end().unwrap()).await.unwrap();
 }

@@ -144,7 +144,7 @@ async fn wait_until_moving(home: &Home<'_>, kind: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_shows_how_far_it_is_and_its_volume_comes_back_live() {
+async fn a_snapshot_shows_its_progress_and_its_volume_is_restored() {
     let program = require!(example());
     let bed = Bed::local_with_pods().await;
     let (home, other) = (bed.home("home").await, bed.home("other").await);
@@ -286,7 +286,7 @@ fn own_record(volume: &str, status: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugins_own_record_takes_the_place_of_ours_and_is_waited_for() {
+async fn a_plugin_record_replaces_the_built_in_one_and_is_awaited() {
     let program = require!(example());
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
@@ -312,10 +312,10 @@ async fn a_plugins_own_record_takes_the_place_of_ours_and_is_waited_for() {
     assert!(shown.contains(&format!("{}: Uploading, 60.00 %, 600 B of 1000 B", claim.volume)), "{shown}");
     assert!(shown.contains("pool: p [31m1"), "{shown}");
     for what in ["backup/b", "volumepluginbackup/of-the-plugin"] {
-        let told = why(&home, what).await;
+        let explanation = why(&home, what).await;
         let words =
             format!("plugin x.io/own takes a snapshot of volume {}; ~60.00 %, 600 B of ~1000 B, ", claim.volume);
-        assert!(told.contains(&words), "{told}");
+        assert!(explanation.contains(&words), "{explanation}");
     }
     // Shown progress never decreases and never exceeds its total.
     for (done, percent, expected) in
@@ -352,7 +352,7 @@ async fn says(home: &Home<'_>, name: &str, percent: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugins_own_record_is_known_by_the_snapshots_name_and_a_deleted_one_is_not_waited_for() {
+async fn a_plugin_record_is_found_by_snapshot_name_and_a_deleted_one_is_not_awaited() {
     let program = require!(example());
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
@@ -388,7 +388,7 @@ async fn a_plugins_own_record_is_known_by_the_snapshots_name_and_a_deleted_one_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_killed_while_a_snapshot_moves_is_followed_by_one_that_waits_on() {
+async fn a_server_killed_during_data_movement_is_replaced_by_one_that_keeps_waiting() {
     let program = require!(example());
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
@@ -415,7 +415,7 @@ async fn a_server_killed_while_a_snapshot_moves_is_followed_by_one_that_waits_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugins_own_record_of_a_volume_takes_the_place_of_ours_and_an_older_one_does_not() {
+async fn a_plugin_record_of_a_volume_replaces_the_built_in_one_unless_it_is_older() {
     let program = require!(example());
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
@@ -466,7 +466,7 @@ async fn a_plugins_own_record_of_a_volume_takes_the_place_of_ours_and_an_older_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_that_goes_on_after_its_call_is_waited_for() {
+async fn a_snapshot_that_outlasts_its_call_is_awaited() {
     let program = require!(example());
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
@@ -494,7 +494,7 @@ async fn a_snapshot_that_goes_on_after_its_call_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_whose_plugin_could_not_answer_is_looked_for_else_named() {
+async fn a_snapshot_of_a_failed_plugin_call_is_searched_for_or_reported() {
     let program = require!(example());
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
@@ -521,7 +521,7 @@ async fn a_snapshot_whose_plugin_could_not_answer_is_looked_for_else_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_of_velero_without_progress_takes_snapshots_and_its_failures_are_named() {
+async fn a_velero_plugin_without_progress_takes_snapshots_and_its_failures_are_reported() {
     let program = require!(cache::program(GO));
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
@@ -659,7 +659,7 @@ async fn ours(home: &Home<'_>, arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn snapshot_locations_are_made_changed_and_listed_by_both_command_lines() {
+async fn snapshot_locations_are_created_changed_and_listed_by_both_command_lines() {
     require!(cache::program("velero"));
     let bed = Bed::local().await;
     let home = bed.home("home").await;
@@ -711,7 +711,7 @@ async fn the_plugin_for_aws_starts_without_a_cloud(bed: &Bed, home: &Home<'_>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn volume_get_describe_and_watch_show_what_plugins_do_beside_other_transfers() {
+async fn volume_get_describe_and_watch_show_plugin_snapshots_and_transfers() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     let mut record = own_record(

@@ -129,7 +129,7 @@ async fn item_actions_of_plugins_see_backup_restore_and_deletion() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_killed_while_it_waits_for_plugins_ends_the_old_work_and_begins_anew() {
+async fn a_backup_killed_while_it_waits_for_plugins_cancels_their_operations_and_restarts() {
     let bed = Bed::local().await;
     let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
     let shop = bed.application("shop", 3).await;
@@ -149,7 +149,7 @@ async fn a_backup_killed_while_it_waits_for_plugins_ends_the_old_work_and_begins
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_location_behind_the_plugin_for_aws_takes_a_backup_and_gives_it_back() {
+async fn a_location_of_the_aws_plugin_stores_and_restores_a_backup() {
     let bed = Bed::local().await;
     let directory = require!(directory_with(&bed, &["velero-plugin-for-aws"]));
     require!(cache::program("versitygw"));
@@ -211,7 +211,7 @@ async fn plugins_of_the_server(home: &Home<'_>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_is_added_to_our_own_installation_and_removed_again() {
+async fn a_plugin_is_added_to_an_installation_and_removed() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     install(&home).await;
@@ -253,7 +253,7 @@ async fn create_logging_pod(bed: &Bed, namespace: &str, name: &str, related: &st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_a_plugin_says_belong_together_are_backed_up_between_the_hooks_of_all_of_them() {
+async fn pods_of_one_item_block_are_backed_up_between_the_hooks_of_all() {
     let bed = Bed::local_with_pods().await;
     let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
     let home = bed.home("home").await;
@@ -281,7 +281,7 @@ async fn pods_that_a_plugin_says_belong_together_are_backed_up_between_the_hooks
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_action_that_hangs_is_a_quiet_task_that_names_its_plugin() {
+async fn a_hanging_action_is_a_quiet_task_that_names_its_plugin() {
     let bed = Bed::local().await;
     let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
     let home = bed.home("home").await;

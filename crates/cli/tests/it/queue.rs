@@ -10,12 +10,12 @@ use serde_json::json;
 use crate::bed::{Bed, eventually, on_both_clusters, phase};
 
 on_both_clusters! {
-    backups_of_the_same_namespace_wait_for_each_other_and_others_pass_them,
-    a_server_goes_on_with_every_phase_of_the_queue,
-    a_backup_whose_server_dies_as_it_leaves_the_queue_runs,
+    backups_of_the_same_namespace_run_in_sequence_and_others_in_parallel,
+    a_new_server_resumes_every_phase_of_the_queue,
+    a_backup_runs_if_the_server_dies_as_it_leaves_the_queue,
 }
 
-async fn backups_of_the_same_namespace_wait_for_each_other_and_others_pass_them(bed: &Bed) {
+async fn backups_of_the_same_namespace_run_in_sequence_and_others_in_parallel(bed: &Bed) {
     plimsoll_testkit::require!(plimsoll_testkit::cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
     let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
@@ -28,7 +28,7 @@ async fn backups_of_the_same_namespace_wait_for_each_other_and_others_pass_them(
     home.backup("two", json!({ "includedNamespaces": ["*"] })).await;
     eventually("two waits", async || phase(&home.get("Backup", "two").await) == "Queued").await;
     assert_eq!(home.get("Backup", "two").await["status"]["queuePosition"], 1);
-    eventually("two says for whom", async || {
+    eventually("two names the backup ahead", async || {
         let said = home.find("Operation", "backup-two").await.unwrap_or_default()["status"].to_string();
         said.contains("queued behind backup one, which works on the same namespaces")
     })
@@ -50,7 +50,7 @@ async fn backups_of_the_same_namespace_wait_for_each_other_and_others_pass_them(
     assert!(["Started", "Succeeded"].iter().all(|reason| events.contains(&(*reason).to_owned())), "{events:?}");
 }
 
-async fn a_server_goes_on_with_every_phase_of_the_queue(bed: &Bed) {
+async fn a_new_server_resumes_every_phase_of_the_queue(bed: &Bed) {
     let home = bed.home("home").await;
     let shop = bed.application("shop", 3).await;
     for (name, phase) in [("fresh", ""), ("new", "New"), ("queued", "Queued"), ("ready", "ReadyToStart")] {
@@ -67,7 +67,7 @@ async fn a_server_goes_on_with_every_phase_of_the_queue(bed: &Bed) {
     }
 }
 
-async fn a_backup_whose_server_dies_as_it_leaves_the_queue_runs(bed: &Bed) {
+async fn a_backup_runs_if_the_server_dies_as_it_leaves_the_queue(bed: &Bed) {
     let shop = bed.application("shop", 3).await;
     for point in ["queue.leave.before", "queue.leave.after"] {
         let home = bed.home(&point.replace('.', "-")).await;

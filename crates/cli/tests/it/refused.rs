@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, Home, on_both_clusters, phase};
 
 on_both_clusters! {
-    what_cannot_be_carried_out_is_refused_by_name,
-    a_name_that_is_taken_in_the_location_is_not_overwritten,
-    a_damaged_archive_fails_the_restore_by_name_and_creates_nothing,
-    a_location_that_is_not_there_is_unavailable_with_the_reason,
+    unsupported_fields_are_refused_by_name,
+    an_existing_backup_in_the_location_is_not_overwritten,
+    a_restore_from_a_damaged_archive_fails_and_creates_no_objects,
+    a_missing_location_is_unavailable_with_the_reason,
 }
 
 async fn refused(home: &Home<'_>, kind: &str, name: &str, spec: Value) -> String {
@@ -32,7 +32,7 @@ async fn refused(home: &Home<'_>, kind: &str, name: &str, spec: Value) -> String
         .join("\n")
 }
 
-async fn what_cannot_be_carried_out_is_refused_by_name(bed: &Bed) {
+async fn unsupported_fields_are_refused_by_name(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let cases = [
@@ -64,7 +64,7 @@ async fn what_cannot_be_carried_out_is_refused_by_name(bed: &Bed) {
     }
 }
 
-async fn a_name_that_is_taken_in_the_location_is_not_overwritten(bed: &Bed) {
+async fn an_existing_backup_in_the_location_is_not_overwritten(bed: &Bed) {
     let (one, two) = (bed.home("one").await, bed.home("two").await);
     let _server = one.server();
     bed.application("shop", 3).await;
@@ -82,7 +82,7 @@ async fn a_name_that_is_taken_in_the_location_is_not_overwritten(bed: &Bed) {
     assert_eq!(std::fs::read(two.bucket.join("backups/b/velero-backup.json")).unwrap(), metadata, "not touched");
 }
 
-async fn a_damaged_archive_fails_the_restore_by_name_and_creates_nothing(bed: &Bed) {
+async fn a_restore_from_a_damaged_archive_fails_and_creates_no_objects(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     bed.application("shop", 30).await;
@@ -100,7 +100,7 @@ async fn a_damaged_archive_fails_the_restore_by_name_and_creates_nothing(bed: &B
     assert!(bed.contents("copy").await.is_empty());
 }
 
-async fn a_location_that_is_not_there_is_unavailable_with_the_reason(bed: &Bed) {
+async fn a_missing_location_is_unavailable_with_the_reason(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": "gone" },

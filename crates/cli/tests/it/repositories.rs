@@ -1,4 +1,4 @@
-//! Repositories of volume data: made by the leader, opened by their Secret, and rid of nothing but what was named.
+//! Repositories of volume data: created by the leader, opened with their Secret; only named snapshots are deleted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ use crate::bed::{Bed, Home, eventually, on_both_clusters, phase, terminate_serve
 use crate::killed::{has_no_open_operations, kill_points, name_of, terminate_if_running};
 
 on_both_clusters! {
-    a_repository_is_made_opened_and_named_when_its_password_does_not_open_it,
-    a_repository_follows_its_location_to_another_place_at_once,
-    a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when_asked,
-    an_old_orphan_is_forgotten_when_asked_and_everything_else_stays,
+    a_repository_is_created_and_a_wrong_password_is_reported,
+    a_repository_follows_a_changed_location_immediately,
+    deleting_a_backup_deletes_its_snapshots_and_orphans_only_on_request,
+    an_old_orphan_is_deleted_on_request_and_all_other_snapshots_are_kept,
     locks_are_shown_with_their_holders_and_stale_ones_are_removed,
 }
 
@@ -64,7 +64,7 @@ fn formats() -> Vec<&'static str> {
     if kopia { vec!["restic", "kopia"] } else { vec!["restic"] }
 }
 
-async fn a_repository_is_made_opened_and_named_when_its_password_does_not_open_it(bed: &Bed) {
+async fn a_repository_is_created_and_a_wrong_password_is_reported(bed: &Bed) {
     let home = bed.home("home").await;
     let server = home.server();
     for format in formats() {
@@ -97,7 +97,7 @@ async fn a_repository_is_made_opened_and_named_when_its_password_does_not_open_i
     assert!(home.find("Secret", SECRET).await.is_none());
 }
 
-async fn a_repository_follows_its_location_to_another_place_at_once(bed: &Bed) {
+async fn a_repository_follows_a_changed_location_immediately(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     for format in formats() {
@@ -257,7 +257,7 @@ async fn plimsoll(home: &Home<'_>, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when_asked(bed: &Bed) {
+async fn deleting_a_backup_deletes_its_snapshots_and_orphans_only_on_request(bed: &Bed) {
     bed.application("shop", 3).await;
     for (format, kind) in [("restic", MoverKind::BuiltIn), ("kopia", MoverKind::Kopia)] {
         if !formats().contains(&format) {
@@ -291,7 +291,7 @@ async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when
     }
 }
 
-async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &Bed) {
+async fn an_old_orphan_is_deleted_on_request_and_all_other_snapshots_are_kept(bed: &Bed) {
     bed.application("shop", 3).await;
     let (home, [mine, others, nobodys]) = filled(bed, "home-orphans", "restic", MoverKind::BuiltIn).await;
     let old = old_snapshot(&home).await;

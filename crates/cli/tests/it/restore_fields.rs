@@ -7,17 +7,17 @@ use crate::bed::{Bed, Home, condition_status, eventually, on_both_clusters, phas
 use crate::planted::{Planted, config_map, counts, create, objects, read, restore_log, restored_file};
 
 on_both_clusters! {
-    objects_are_changed_on_their_way_by_the_built_in_actions,
-    what_a_selected_object_needs_is_restored_before_it_and_counted_once,
-    what_is_there_is_left_alone_or_updated_as_the_policy_says,
+    objects_are_changed_by_the_built_in_actions,
+    dependencies_of_a_selected_object_are_restored_first_and_counted_once,
+    existing_objects_are_kept_or_updated_according_to_the_policy,
     modifiers_and_policies_of_config_maps_are_applied,
-    a_schedule_stands_for_its_latest_good_backup,
-    namespaces_come_back_as_they_were_under_their_new_names,
+    a_schedule_refers_to_its_latest_completed_backup,
+    mapped_namespaces_are_restored_with_labels_and_annotations,
     status_is_restored_where_the_spec_or_the_object_asks_for_it,
-    volumes_come_back_as_objects_or_are_made_anew,
-    skips_have_reasons_in_the_list_and_in_the_log,
+    volumes_are_restored_as_objects_or_provisioned_again,
+    skipped_items_have_reasons_in_the_list_and_in_the_log,
     fields_that_cannot_be_honoured_are_refused_by_name,
-    a_good_end_is_told_by_conditions_and_by_events,
+    completion_is_reported_by_conditions_and_events,
 }
 
 async fn restored(home: &Home<'_>, name: &str, spec: Value) -> Value {
@@ -29,7 +29,7 @@ fn service(namespace: &str, name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": namespace, "uid": "old" }, "spec": spec })
 }
 
-async fn objects_are_changed_on_their_way_by_the_built_in_actions(bed: &Bed) {
+async fn objects_are_changed_by_the_built_in_actions(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let (old, new) = (bed.ns("old"), bed.ns("new"));
@@ -118,7 +118,7 @@ fn claimed(shop: &str, volume: &str) -> (Value, Value, Value) {
     (claim, volume, pod)
 }
 
-async fn what_a_selected_object_needs_is_restored_before_it_and_counted_once(bed: &Bed) {
+async fn dependencies_of_a_selected_object_are_restored_first_and_counted_once(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let (shop, volume) = (bed.ns("shop"), bed.ns("volume"));
@@ -160,7 +160,7 @@ async fn what_a_selected_object_needs_is_restored_before_it_and_counted_once(bed
     let _ = objects(bed, "v1", "PersistentVolume", None).delete(&volume, &DeleteParams::default()).await;
 }
 
-async fn what_is_there_is_left_alone_or_updated_as_the_policy_says(bed: &Bed) {
+async fn existing_objects_are_kept_or_updated_according_to_the_policy(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.application("shop", 0).await;
@@ -281,7 +281,7 @@ async fn modifiers_and_policies_of_config_maps_are_applied(bed: &Bed) {
     }
 }
 
-async fn a_schedule_stands_for_its_latest_good_backup(bed: &Bed) {
+async fn a_schedule_refers_to_its_latest_completed_backup(bed: &Bed) {
     let home = bed.home("home").await;
     let shop = bed.ns("shop");
     for (name, value) in [("first", "1"), ("second", "2")] {
@@ -307,7 +307,7 @@ async fn a_schedule_stands_for_its_latest_good_backup(bed: &Bed) {
     assert!(none["status"]["validationErrors"].to_string().contains("schedule weekly has no backups"), "{none:#}");
 }
 
-async fn namespaces_come_back_as_they_were_under_their_new_names(bed: &Bed) {
+async fn mapped_namespaces_are_restored_with_labels_and_annotations(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let (shop, copy, other) = (bed.ns("shop"), bed.ns("copy"), bed.ns("other"));
@@ -388,7 +388,7 @@ async fn status_is_restored_where_the_spec_or_the_object_asks_for_it(bed: &Bed) 
     assert_eq!(found, [json!("192.0.2.1"), json!("192.0.2.1"), Value::Null]);
 }
 
-async fn volumes_come_back_as_objects_or_are_made_anew(bed: &Bed) {
+async fn volumes_are_restored_as_objects_or_provisioned_again(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.ns("shop");
@@ -432,7 +432,7 @@ async fn volumes_come_back_as_objects_or_are_made_anew(bed: &Bed) {
     }
 }
 
-async fn skips_have_reasons_in_the_list_and_in_the_log(bed: &Bed) {
+async fn skipped_items_have_reasons_in_the_list_and_in_the_log(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.application("shop", 0).await;
@@ -497,20 +497,21 @@ async fn fields_that_cannot_be_honoured_are_refused_by_name(bed: &Bed) {
     assert_eq!((phase(&empty), counts(&empty)), ("Completed", [0, 0, 0, 0]), "nothing to restore is no failure");
 }
 
-async fn a_good_end_is_told_by_conditions_and_by_events(bed: &Bed) {
+async fn completion_is_reported_by_conditions_and_events(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     Planted::new().object("configmaps", &config_map(&bed.ns("shop"), "map", "1")).plant(&home, "b").await;
     let restore = restored(&home, "r", json!({ "backupName": "b" })).await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", restore_log(&home, "r"));
-    let told =
+    let statuses =
         |object: &Value| ["Complete", "Progressing", "Stalled"].map(|condition| condition_status(object, condition));
     let good = [Some(true), Some(false), Some(false)];
-    assert_eq!(told(&restore), good, "{restore:#}");
+    assert_eq!(statuses(&restore), good, "{restore:#}");
     let conditions = restore["status"]["conditions"].as_array().unwrap();
     let complete = conditions.iter().find(|condition| condition["type"] == "Complete").unwrap();
     assert_eq!(complete["reason"], "Succeeded", "{restore:#}");
-    eventually("its Operation says the same", async || told(&home.get("Operation", "restore-r").await) == good).await;
+    eventually("its Operation says the same", async || statuses(&home.get("Operation", "restore-r").await) == good)
+        .await;
     eventually("its start and its end have their Events", async || {
         let events = home.events("Restore", "r").await;
         ["Started", "Succeeded"].iter().all(|reason| events.iter().any(|known| known == reason))

@@ -70,7 +70,7 @@ async fn hooks_of_annotations_and_of_the_spec_run_in_restored_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_never_comes_up_is_waited_for_by_name_and_not_for_ever() {
+async fn a_restore_waits_for_a_container_by_name_until_a_timeout() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let bed = Bed::real(cluster).await;
     let home = bed.home("home").await;

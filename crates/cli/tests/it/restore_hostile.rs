@@ -6,8 +6,8 @@ use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
 use crate::planted::{Planted, config_map, counts, read, restored_file};
 
 on_both_clusters! {
-    an_archive_that_cannot_be_trusted_fails_the_restore_before_anything_is_created,
-    a_damaged_entry_is_counted_as_failed_and_the_rest_comes_back,
+    a_restore_from_an_unsafe_archive_fails_before_it_creates_objects,
+    a_damaged_entry_is_counted_as_failed_and_the_others_are_restored,
 }
 
 fn good(namespace: &str) -> Planted {
@@ -20,7 +20,7 @@ async fn failure(home: &Home<'_>, name: &str) -> (String, Value) {
     (restore["status"]["failureReason"].as_str().unwrap_or_default().to_owned(), restore)
 }
 
-async fn an_archive_that_cannot_be_trusted_fails_the_restore_before_anything_is_created(bed: &Bed) {
+async fn a_restore_from_an_unsafe_archive_fails_before_it_creates_objects(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.ns("shop");
@@ -51,7 +51,7 @@ async fn an_archive_that_cannot_be_trusted_fails_the_restore_before_anything_is_
     eventually("nothing is left in the scratch directory", async || left() == 0).await;
 }
 
-async fn a_damaged_entry_is_counted_as_failed_and_the_rest_comes_back(bed: &Bed) {
+async fn a_damaged_entry_is_counted_as_failed_and_the_others_are_restored(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.ns("shop");

@@ -15,7 +15,7 @@ use crate::bed::{Bed, on_both_clusters};
 use crate::planted::{Planted, config_map, create, read};
 
 on_both_clusters! {
-    a_preview_names_what_would_be_created_is_equal_differs_or_is_missing,
+    a_preview_lists_created_equal_different_and_missing_items,
 }
 
 async fn look(client: Client, home: &str, planted: &Planted, spec: Value) -> (Preview, BTreeMap<String, PreviewItem>) {
@@ -38,7 +38,7 @@ async fn look(client: Client, home: &str, planted: &Planted, spec: Value) -> (Pr
     (found.await.unwrap(), items)
 }
 
-async fn a_preview_names_what_would_be_created_is_equal_differs_or_is_missing(bed: &Bed) {
+async fn a_preview_lists_created_equal_different_and_missing_items(bed: &Bed) {
     let home = bed.home("home").await;
     let (shop, fresh) = (bed.application("shop", 0).await, bed.ns("fresh"));
     create(bed, &config_map(&shop, "same", "1")).await;
@@ -76,7 +76,7 @@ async fn a_preview_names_what_would_be_created_is_equal_differs_or_is_missing(be
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_caller_may_not_create_is_named() {
+async fn objects_that_the_caller_may_not_create_are_named() {
     let cluster = plimsoll_testkit::require!(plimsoll_testkit::cluster().await);
     let bed = Bed::real(cluster).await;
     let (home, shop) = (bed.home("home").await, bed.application("shop", 0).await);

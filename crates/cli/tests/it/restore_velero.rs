@@ -1,4 +1,4 @@
-//! The way here: what a real Velero has backed up, we restore as it does itself.
+//! Migration from Velero: Plimsoll restores a backup of a real Velero as Velero does.
 
 use std::collections::BTreeMap;
 
@@ -164,7 +164,7 @@ async fn release_and_delete(bed: &Bed, name: &str, namespace: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn we_restore_a_real_veleros_backup_as_it_restores_its_own() {
+async fn plimsoll_restores_a_velero_backup_as_velero_does() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     require!(Velero::preflight());
     require!(cache::program("versitygw"));

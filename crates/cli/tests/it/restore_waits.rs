@@ -1,4 +1,4 @@
-//! What a restore waits for has a name and a limit.
+//! A restore names what it waits for, and stops waiting after a timeout.
 
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,8 +12,8 @@ use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
 use crate::planted::{Planted, config_map, counts, create, objects, read, restore_log, restored_file};
 
 on_both_clusters! {
-    a_namespace_stuck_in_terminating_is_named_and_given_up_after_its_limit,
-    a_restore_goes_on_once_the_namespace_is_gone,
+    a_restore_into_a_terminating_namespace_fails_after_the_timeout,
+    a_restore_resumes_once_the_terminating_namespace_is_deleted,
 }
 
 async fn waits_for(home: &Home<'_>, words: &[&str]) {
@@ -25,7 +25,7 @@ async fn waits_for(home: &Home<'_>, words: &[&str]) {
     .await;
 }
 
-async fn a_namespace_stuck_in_terminating_is_named_and_given_up_after_its_limit(bed: &Bed) {
+async fn a_restore_into_a_terminating_namespace_fails_after_the_timeout(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server_through(&bed.kubeconfig, &["--terminating-resource-timeout", "6s"], &[]);
     bed.hold_namespace("stuck").await;
@@ -45,7 +45,7 @@ async fn a_namespace_stuck_in_terminating_is_named_and_given_up_after_its_limit(
     assert!(read(bed, "v1", "ConfigMap", Some(&free), "three").await.is_some(), "others do not wait for it");
 }
 
-async fn a_restore_goes_on_once_the_namespace_is_gone(bed: &Bed) {
+async fn a_restore_resumes_once_the_terminating_namespace_is_deleted(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     bed.hold_namespace("going").await;
@@ -74,7 +74,7 @@ fn definition(group: &str, plural: &str, kind: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_is_established_before_its_objects_and_one_that_never_is_fails_by_name() {
+async fn a_crd_is_established_before_its_objects_and_one_that_never_is_fails_by_name() {
     let bed = Bed::real(require!(plimsoll_testkit::cluster().await)).await;
     let home = bed.home("home").await;
     let _server = home.server_through(&bed.kubeconfig, &["--resource-timeout", "3s"], &[]);
@@ -116,7 +116,7 @@ async fn a_definition_is_established_before_its_objects_and_one_that_never_is_fa
     bed.clear().await;
 }
 
-/// A policy that the API server itself enforces stands in for a webhook that refuses.
+/// A policy that the API server enforces takes the place of a webhook that refuses.
 fn refusing_policy(name: &str, namespace: &str) -> [Value; 2] {
     let resources =
         json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"] }]);
@@ -139,7 +139,7 @@ fn unreachable_webhook(name: &str, namespace: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_admission_refuses_is_named_and_a_webhook_out_of_reach_is_waited_for_once() {
+async fn admission_errors_are_reported_and_an_unreachable_webhook_is_awaited_once() {
     let bed = Bed::real(require!(plimsoll_testkit::cluster().await)).await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -182,7 +182,7 @@ async fn what_admission_refuses_is_named_and_a_webhook_out_of_reach_is_waited_fo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_refuses_loses_answers_or_goes_away_costs_time_and_nothing_else() {
+async fn an_unreliable_api_server_delays_operations_but_does_not_fail_them() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let bed = Bed::real(cluster).await;
     let home = bed.home("home").await;
@@ -215,7 +215,7 @@ async fn an_api_server_that_refuses_loses_answers_or_goes_away_costs_time_and_no
     proxy.close();
     let refused = proxy.seen(&Requests::all());
     proxy.open();
-    eventually("it goes on", async || proxy.seen(&Requests::all()) > refused).await;
+    eventually("it retries", async || proxy.seen(&Requests::all()) > refused).await;
     let restore = home.ended("Restore", "busy").await;
     assert_eq!(
         (phase(&restore), counts(&restore)),

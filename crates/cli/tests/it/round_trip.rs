@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, Home, on_both_clusters, phase};
 
 on_both_clusters! {
-    what_was_lost_comes_back_equal_and_every_count_agrees,
+    lost_objects_are_restored_equal_and_every_count_agrees,
     the_location_holds_every_file_of_veleros_layout,
-    filters_by_namespace_and_label_choose_what_is_kept_and_what_comes_back,
-    what_is_already_there_is_skipped_and_a_difference_is_a_warning,
+    filters_by_namespace_and_label_apply_to_backup_and_restore,
+    existing_objects_are_skipped_and_differences_are_warnings,
 }
 
 fn read_json(home: &Home<'_>, key: &str) -> Value {
@@ -23,7 +23,7 @@ fn read_json(home: &Home<'_>, key: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-async fn what_was_lost_comes_back_equal_and_every_count_agrees(bed: &Bed) {
+async fn lost_objects_are_restored_equal_and_every_count_agrees(bed: &Bed) {
     let home = bed.home("velero-a").await;
     let _server = home.server();
     bed.application("shop", 60).await;
@@ -87,7 +87,7 @@ async fn the_location_holds_every_file_of_veleros_layout(bed: &Bed) {
     assert_eq!(outcome.as_array().unwrap().len(), listed);
 }
 
-async fn filters_by_namespace_and_label_choose_what_is_kept_and_what_comes_back(bed: &Bed) {
+async fn filters_by_namespace_and_label_apply_to_backup_and_restore(bed: &Bed) {
     let home = bed.home("velero-c").await;
     let _server = home.server();
     bed.application("shop", 30).await;
@@ -111,7 +111,7 @@ async fn filters_by_namespace_and_label_choose_what_is_kept_and_what_comes_back(
     assert_eq!(copied.keys().collect::<Vec<_>>(), ["Secret/secret-1"]);
 }
 
-async fn what_is_already_there_is_skipped_and_a_difference_is_a_warning(bed: &Bed) {
+async fn existing_objects_are_skipped_and_differences_are_warnings(bed: &Bed) {
     let home = bed.home("velero-d").await;
     let _server = home.server();
     bed.application("shop", 9).await;

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
 
 on_both_clusters! {
-    a_schedule_makes_backups_when_they_are_due,
-    a_schedule_that_cannot_be_carried_out_says_why,
-    a_paused_schedule_makes_nothing_and_one_that_is_told_to_skip_begins_later,
-    a_submission_killed_at_any_point_is_made_once,
+    a_schedule_creates_backups_when_they_are_due,
+    an_invalid_schedule_reports_the_reason,
+    a_paused_schedule_creates_no_backups_and_skip_immediately_delays_the_first,
+    a_submission_killed_at_any_point_is_created_once,
 }
 
 async fn create(home: &Home<'_>, name: &str, spec: Value) {
@@ -29,7 +29,7 @@ async fn backups(home: &Home<'_>, schedule: &str) -> Vec<Value> {
     all.filter(|backup| backup["metadata"]["labels"]["velero.io/schedule-name"] == schedule).collect()
 }
 
-async fn a_schedule_makes_backups_when_they_are_due(bed: &Bed) {
+async fn a_schedule_creates_backups_when_they_are_due(bed: &Bed) {
     bed.application("shop", 3).await;
     let home = bed.home("home").await;
     let _server = home.server();
@@ -60,7 +60,7 @@ async fn a_schedule_makes_backups_when_they_are_due(bed: &Bed) {
     assert!(home.events("Schedule", "often").await.contains(&"BackupCreated".to_owned()));
 }
 
-async fn a_schedule_that_cannot_be_carried_out_says_why(bed: &Bed) {
+async fn an_invalid_schedule_reports_the_reason(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let refused = async |name: &str, expected: &str| {
@@ -85,7 +85,7 @@ async fn a_schedule_that_cannot_be_carried_out_says_why(bed: &Bed) {
     assert!(home.list("Backup").await.is_empty());
 }
 
-async fn a_paused_schedule_makes_nothing_and_one_that_is_told_to_skip_begins_later(bed: &Bed) {
+async fn a_paused_schedule_creates_no_backups_and_skip_immediately_delays_the_first(bed: &Bed) {
     bed.application("shop", 3).await;
     let home = bed.home("home").await;
     let template = json!({ "includedNamespaces": [bed.ns("shop")] });
@@ -96,7 +96,7 @@ async fn a_paused_schedule_makes_nothing_and_one_that_is_told_to_skip_begins_lat
     home.patch("Schedule", "now", json!({ "spec": { "none": null } })).await;
     let _server = home.server();
     eventually("the one that is due has made its backup", async || backups(&home, "now").await.len() == 1).await;
-    eventually("the one that was told to has skipped", async || {
+    eventually("the schedule with skipImmediately has skipped", async || {
         let schedule = home.get("Schedule", "later").await;
         schedule["status"]["lastSkipped"].is_string() && schedule["spec"]["skipImmediately"] == false
     })
@@ -107,7 +107,7 @@ async fn a_paused_schedule_makes_nothing_and_one_that_is_told_to_skip_begins_lat
     eventually("unpaused, it catches up once", async || backups(&home, "paused").await.len() == 1).await;
 }
 
-async fn a_submission_killed_at_any_point_is_made_once(bed: &Bed) {
+async fn a_submission_killed_at_any_point_is_created_once(bed: &Bed) {
     bed.application("shop", 3).await;
     for point in ["schedule.create.before", "schedule.create.after", "schedule.status.before", "schedule.status.after"]
     {

@@ -31,12 +31,12 @@ impl Drop for StoppedMovers {
     }
 }
 
-async fn told(home: &Home<'_>, reason: &str) -> bool {
+async fn has_event(home: &Home<'_>, reason: &str) -> bool {
     home.events("Backup", "b").await.iter().any(|event| event == reason)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_recovery() {
+async fn a_stalled_transfer_and_its_recovery_are_reported_everywhere_with_the_cause() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", BYTES).await;
     let home = bed.home("home").await;
@@ -71,7 +71,7 @@ async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_
         condition_status(&home.get("Operation", "backup-b").await, "Stalled") == Some(true)
     })
     .await;
-    eventually("an Event says so", async || told(&home, "Stalled").await).await;
+    eventually("an Event says so", async || has_event(&home, "Stalled").await).await;
     let why = home.command(&["why", "backup/b", "-o", "json"]).output().await.unwrap();
     let text = String::from_utf8_lossy(&why.stdout);
     assert_eq!(why.status.code(), Some(7), "{text}");
@@ -99,8 +99,8 @@ async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_
         (Some(false), Some(true)),
         "{ended:#}"
     );
-    eventually("everything was told", async || {
-        told(&home, "Started").await && told(&home, "Succeeded").await && told(&home, "Recovered").await
+    eventually("all Events are recorded", async || {
+        has_event(&home, "Started").await && has_event(&home, "Succeeded").await && has_event(&home, "Recovered").await
     })
     .await;
     terminate_server(agent).await;

@@ -10,11 +10,11 @@ use crate::bed::{Bed, Home, eventually, on_both_clusters, phase, terminate_serve
 
 on_both_clusters! {
     a_backup_of_another_cluster_is_synced_and_can_be_restored,
-    what_is_not_an_ended_backup_is_left_alone_and_named,
+    unfinished_or_invalid_backups_in_the_location_are_ignored_and_reported,
     records_follow_their_files_but_never_an_empty_listing,
-    an_expired_backup_is_collected_where_its_location_allows_that,
-    a_sync_killed_at_any_point_goes_on,
-    a_collection_killed_at_any_point_goes_on,
+    an_expired_backup_is_deleted_if_its_location_is_writable,
+    a_sync_killed_at_any_point_resumes,
+    a_garbage_collection_killed_at_any_point_resumes,
 }
 
 async fn sync_often(home: &Home<'_>) {
@@ -93,7 +93,7 @@ async fn a_backup_of_another_cluster_is_synced_and_can_be_restored(bed: &Bed) {
     assert_eq!(bed.contents("copy").await, before);
 }
 
-async fn what_is_not_an_ended_backup_is_left_alone_and_named(bed: &Bed) {
+async fn unfinished_or_invalid_backups_in_the_location_are_ignored_and_reported(bed: &Bed) {
     bed.application("shop", 3).await;
     let (there, here) = (origin(bed, "there").await, bed.home("here").await);
     plant(&there, &here, "planted", |metadata| metadata["status"] = json!({ "phase": "New" }));
@@ -147,7 +147,7 @@ async fn records_follow_their_files_but_never_an_empty_listing(bed: &Bed) {
     .await;
 }
 
-async fn an_expired_backup_is_collected_where_its_location_allows_that(bed: &Bed) {
+async fn an_expired_backup_is_deleted_if_its_location_is_writable(bed: &Bed) {
     bed.application("shop", 3).await;
     let home = origin(bed, "home").await;
     let past = format!("{:.0}", Timestamp::now() - SignedDuration::from_mins(1));
@@ -167,7 +167,7 @@ async fn an_expired_backup_is_collected_where_its_location_allows_that(bed: &Bed
     assert!(!home.bucket.join("backups/b/velero-backup.json").exists());
 }
 
-async fn a_sync_killed_at_any_point_goes_on(bed: &Bed) {
+async fn a_sync_killed_at_any_point_resumes(bed: &Bed) {
     bed.application("shop", 3).await;
     let there = origin(bed, "there").await;
     for point in ["sync.create.before", "sync.create.after", "sync.create.after:2", "sync.finish.before"] {
@@ -187,7 +187,7 @@ async fn a_sync_killed_at_any_point_goes_on(bed: &Bed) {
     }
 }
 
-async fn a_collection_killed_at_any_point_goes_on(bed: &Bed) {
+async fn a_garbage_collection_killed_at_any_point_resumes(bed: &Bed) {
     bed.application("shop", 3).await;
     let past = format!("{:.0}", Timestamp::now() - SignedDuration::from_mins(1));
     for point in ["garbage.request.before", "garbage.request.after"] {

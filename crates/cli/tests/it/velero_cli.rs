@@ -6,16 +6,16 @@ use serde_json::json;
 use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
 
 on_both_clusters! {
-    velero_knows_our_version_and_what_is_built_in,
+    the_velero_command_line_shows_the_version_and_the_built_in_plugins,
     velero_reads_a_backup_from_a_directory,
     velero_reads_a_backup_from_an_object_store,
-    velero_makes_reads_and_deletes_a_restore,
-    velero_makes_and_pauses_a_schedule,
+    the_velero_command_line_creates_reads_and_deletes_a_restore,
+    the_velero_command_line_creates_and_pauses_a_schedule,
     a_download_from_a_directory_needs_an_address,
-    a_link_to_what_is_not_there_is_a_404_and_a_changed_link_opens_nothing,
+    a_link_to_a_missing_file_is_a_404_and_a_modified_link_is_rejected,
 }
 
-async fn velero_knows_our_version_and_what_is_built_in(bed: &Bed) {
+async fn the_velero_command_line_shows_the_version_and_the_built_in_plugins(bed: &Bed) {
     plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
     let home = bed.home("home").await;
     let _server = home.server();
@@ -73,7 +73,7 @@ async fn read_everything(bed: &Bed, home: &Home<'_>) {
     std::fs::remove_file(file).unwrap();
 }
 
-async fn velero_makes_reads_and_deletes_a_restore(bed: &Bed) {
+async fn the_velero_command_line_creates_reads_and_deletes_a_restore(bed: &Bed) {
     plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
     let home = bed.home("home").await;
     let _server = home.server();
@@ -97,7 +97,7 @@ async fn velero_makes_reads_and_deletes_a_restore(bed: &Bed) {
     assert!(!home.bucket.join("restores/r/restore-r-logs.gz").exists());
 }
 
-async fn velero_makes_and_pauses_a_schedule(bed: &Bed) {
+async fn the_velero_command_line_creates_and_pauses_a_schedule(bed: &Bed) {
     plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
     let home = bed.home("home").await;
     let _server = home.server();
@@ -169,7 +169,7 @@ async fn get(url: &str) -> u16 {
     String::from_utf8_lossy(&answer).split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-async fn a_link_to_what_is_not_there_is_a_404_and_a_changed_link_opens_nothing(bed: &Bed) {
+async fn a_link_to_a_missing_file_is_a_404_and_a_modified_link_is_rejected(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     bed.application("shop", 3).await;

@@ -95,7 +95,7 @@ async fn release_and_delete(bed: &Bed, name: &str, namespace: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_velero_restores_our_backup_as_it_restores_its_own() {
+async fn velero_restores_a_plimsoll_backup_as_its_own() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     require!(Velero::preflight());
     require!(cache::program("versitygw"));

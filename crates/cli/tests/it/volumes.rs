@@ -1,4 +1,4 @@
-//! The data of volumes, there and back: real pods write real files, and every one of them comes back as it was.
+//! Backup and restore of volume data: pods write files, and every file is restored unchanged.
 
 use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::peers::s3::SECRET_KEY;
@@ -81,7 +81,7 @@ async fn check_restore(home: &Home<'_>, application: &Application<'_>, restore: 
     assert_eq!(infos.as_array().unwrap().len(), 2, "{infos:#}");
 }
 
-/// What opens the repository and the store stands in no log, neither as it is nor as the API has it.
+/// The credentials of the repository and the store are in no log, neither plain nor in base64.
 async fn check_logs(home: &Home<'_>, mover: &str) {
     let secret = home.get("Secret", "velero-repo-credentials").await;
     let encoded = secret["data"]["repository-password"].as_str().unwrap();
@@ -124,7 +124,7 @@ pub async fn volumes_of(home: &Home<'_>, backup: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_and_annotations_say_which_volumes_are_backed_up() {
+async fn policies_and_annotations_select_the_volumes_to_back_up() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
@@ -159,7 +159,7 @@ async fn policies_and_annotations_say_which_volumes_are_backed_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_was_restored_once_waits_for_nothing_where_no_data_is_restored() {
+async fn a_restored_pod_does_not_wait_if_a_later_restore_has_no_data() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
@@ -197,7 +197,7 @@ async fn a_pod_that_was_restored_once_waits_for_nothing_where_no_data_is_restore
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restore_that_leaves_claims_out_writes_nothing_into_those_that_are_there() {
+async fn a_restore_that_excludes_claims_writes_no_data_into_existing_ones() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
@@ -223,7 +223,7 @@ async fn a_restore_that_leaves_claims_out_writes_nothing_into_those_that_are_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_config_map_says_what_the_container_that_waits_is_like_and_what_it_says_in_vain_is_a_warning() {
+async fn a_config_map_configures_the_restore_wait_container_and_invalid_values_are_warnings() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
@@ -256,7 +256,7 @@ async fn a_config_map_says_what_the_container_that_waits_is_like_and_what_it_say
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_volume_comes_back_empty_without_a_warning() {
+async fn an_empty_volume_is_restored_empty_without_a_warning() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
@@ -278,7 +278,7 @@ async fn an_empty_volume_comes_back_empty_without_a_warning() {
     terminate_server(agent).await;
 }
 
-/// A home that knows the bucket of another one as `name`, beside a location of its own.
+/// A home with the bucket of another one as location `name`, beside its own location.
 async fn home_with_bucket_of<'a>(bed: &'a Bed, of: &Home<'_>, name: &str) -> Home<'a> {
     let home = bed.home(&format!("beside-{}", of.namespace)).await;
     let bucket = of.bucket.display().to_string();
@@ -290,7 +290,7 @@ async fn home_with_bucket_of<'a>(bed: &'a Bed, of: &Home<'_>, name: &str) -> Hom
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_comes_back_in_a_cluster_that_knows_its_bucket_by_another_name() {
+async fn a_volume_is_restored_in_a_cluster_whose_location_has_another_name() {
     let bed = Bed::local_with_pods().await;
     let (there, application) = (bed.home("there").await, Application::start(&bed, "shop", 100_000).await);
     let here = home_with_bucket_of(&bed, &there, "cluster-a").await;
@@ -355,7 +355,7 @@ async fn a_volume_without_a_claim_whose_backup_failed_is_an_error_of_the_restore
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_whose_name_another_one_has_gets_a_name_of_its_own() {
+async fn a_repository_with_a_conflicting_name_gets_another_name() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     // As namespace "x" and location "y-default" could have made it.

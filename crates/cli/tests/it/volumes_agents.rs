@@ -51,7 +51,7 @@ async fn an_agent_beside_veleros_node_agents_observes_and_works_once_they_are_go
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_a_finished_pod_shares_with_a_running_one_is_backed_up_by_way_of_that() {
+async fn a_claim_shared_with_a_finished_pod_is_backed_up_through_the_running_pod() {
     let bed = Bed::local_with_pods().await;
     let (application, home) = (Application::start(&bed, "shop", 100_000).await, bed.home("home").await);
     // By its name it comes first.

@@ -19,7 +19,7 @@ async fn planned(home: &Home<'_>, application: &Application<'_>, more: &[&str]) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_that_does_not_say_has_all_volumes_where_the_server_does_and_the_plan_knows() {
+async fn a_backup_without_a_volume_setting_uses_the_default_of_the_server() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     application.annotate("backup.velero.io/backup-volumes", "").await;
@@ -48,7 +48,7 @@ async fn a_backup_that_does_not_say_has_all_volumes_where_the_server_does_and_th
 }
 
 #[tokio::test]
-async fn the_installer_tells_the_server_to_back_all_volumes_up_and_refuses_to_without_agents() {
+async fn the_installer_enables_backups_of_all_volumes_and_requires_agents() {
     let install = ["install", "--dry-run", "--no-crds", "-o", "json", "--default-volumes-to-fs-backup"];
     let argued = plimsoll().args(install).output().await.unwrap();
     assert!(argued.status.success(), "{}", String::from_utf8_lossy(&argued.stderr));
@@ -59,7 +59,7 @@ async fn the_installer_tells_the_server_to_back_all_volumes_up_and_refuses_to_wi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_claims_are_left_out_of_a_backup_their_files_are_too_and_the_plan_says_why() {
+async fn the_files_of_excluded_claims_are_excluded_and_the_plan_shows_the_reason() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
@@ -77,7 +77,7 @@ async fn where_claims_are_left_out_of_a_backup_their_files_are_too_and_the_plan_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_no_container_mounts_is_a_warning_that_names_it_and_no_transfer() {
+async fn a_volume_that_no_container_mounts_is_a_warning_and_is_not_transferred() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     application.half_mounted_pod("half").await;

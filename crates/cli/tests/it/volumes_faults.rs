@@ -62,7 +62,7 @@ async fn a_missing_agent_a_missing_program_and_a_wrong_password_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
+async fn an_agent_without_heartbeats_is_reported_and_does_not_block_the_backup() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 100_000).await;
     let home = bed.home("home").await;
@@ -72,7 +72,7 @@ async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
     let process = Pid::from_raw(i32::try_from(agent.id().unwrap()).unwrap()).unwrap();
     kill_process(process, Signal::STOP).unwrap();
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
-    // One that was heard of gets half a minute.
+    // An agent that has sent a heartbeat gets half a minute.
     let ended = || async {
         let backup = home.get("Backup", "b").await;
         Ok::<_, kube::Error>(is_ended(&backup).then_some(backup))
@@ -98,7 +98,7 @@ async fn timed(home: &Home<'_>, kind: &str, name: &str, timeout: &str, spec: Val
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_and_a_restore_say_themselves_how_long_a_volume_may_take() {
+async fn a_backup_and_a_restore_set_the_timeout_of_their_volumes() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 100_000).await;
     let home = bed.home("home").await;
@@ -129,7 +129,7 @@ async fn a_backup_and_a_restore_say_themselves_how_long_a_volume_may_take() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within_a_minute() {
+async fn a_killed_agent_that_never_returns_is_reported_within_a_minute() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 3_000_000).await;
@@ -163,7 +163,7 @@ async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
+async fn transfers_stop_when_they_or_their_backup_are_cancelled() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 96 << 20).await;
     require!(cache::program("versitygw"));
@@ -216,7 +216,7 @@ async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does_not_end_well() {
+async fn a_restore_fails_and_names_a_container_that_cannot_wait_for_the_data() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 100_000).await;
     // One program that does not exist, and one that runs only for a moment while its data begins to arrive.
@@ -293,7 +293,7 @@ async fn a_container_killed_while_it_removes_its_markers_is_notified_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_has_its_data_and_does_not_go_on_is_named_and_its_restore_does_not_end_well() {
+async fn a_restore_fails_and_names_a_pod_that_does_not_start_after_its_data_is_restored() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let deaf = helper("deaf", "exec sleep 2147483647");
@@ -320,7 +320,7 @@ async fn a_pod_that_has_its_data_and_does_not_go_on_is_named_and_its_restore_doe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_may_not_look_into_its_volume_says_so_and_its_restore_names_it() {
+async fn a_restore_names_a_container_without_permission_to_read_its_volume() {
     use std::os::unix::fs::{PermissionsExt, chown};
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
@@ -346,7 +346,7 @@ async fn a_container_that_may_not_look_into_its_volume_says_so_and_its_restore_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_fails_for_a_moment_costs_no_transfer() {
+async fn a_brief_api_server_failure_does_not_fail_a_transfer() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
@@ -424,7 +424,7 @@ async fn lock(bucket: &Path, prefix: String, password: &'static str) -> Lock {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
+async fn a_transfer_reports_repository_errors_in_its_status() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 100_000).await;
     let home = bed.home("home").await;
@@ -480,7 +480,7 @@ async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_store_stands_in_the_transfers_own_status_until_it_is_back() {
+async fn a_transfer_reports_an_unavailable_store_in_its_status_until_it_recovers() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 100_000).await;

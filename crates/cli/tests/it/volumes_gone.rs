@@ -73,7 +73,7 @@ async fn assert_both_transfers_deleted(home: &Home<'_>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_is_deleted_between_two_lists_is_named_and_does_not_hold_the_backup_up() {
+async fn a_transfer_deleted_between_two_lists_is_reported_and_does_not_block_the_backup() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 10_000).await);
     let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_transfer_that_is_deleted_between_two_lists_is_named_and_does_not_hold
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_is_deleted_and_never_heard_of_again_does_not_hold_the_backup_up() {
+async fn a_deleted_transfer_without_a_watch_event_does_not_block_the_backup() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 10_000).await;
     // Seen once, and late by the time that it could not be read any more.

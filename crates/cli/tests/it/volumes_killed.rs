@@ -141,22 +141,22 @@ async fn assert_kills_lose_no_data(mover: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_mover_and_a_killed_agent_cost_no_byte_in_either_direction() {
+async fn killing_the_mover_or_the_agent_loses_no_data_in_either_direction() {
     assert_kills_lose_no_data("built-in").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_mover_and_a_killed_agent_cost_no_byte_with_restic() {
+async fn killing_the_mover_or_the_agent_loses_no_data_with_restic() {
     assert_kills_lose_no_data("restic").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_mover_and_a_killed_agent_cost_no_byte_with_kopia() {
+async fn killing_the_mover_or_the_agent_loses_no_data_with_kopia() {
     assert_kills_lose_no_data("kopia").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_dies_before_or_after_any_of_its_writes_is_followed_by_one_that_ends_the_transfer() {
+async fn an_agent_killed_around_any_write_is_replaced_by_one_that_completes_the_transfer() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let application = Application::start(&bed, "shop", 100_000).await;
@@ -217,7 +217,7 @@ async fn an_agent_that_dies_before_or_after_any_of_its_writes_is_followed_by_one
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restore_that_is_taken_up_after_its_pod_was_let_go_writes_nothing_any_more() {
+async fn a_restore_resumed_after_its_pod_started_writes_no_data() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let application = Application::start(&bed, "shop", BYTES).await;

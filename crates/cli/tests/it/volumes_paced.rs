@@ -84,7 +84,7 @@ fn assert_paced(what: &str, steps: &[Step]) {
 /// With the built-in mover, which counts bytes when the store has them: agents write the resources of all movers alike, but
 /// restic and kopia count what they have read, in leaps as large as what they have on its way.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bytes_of_a_transfer_move_at_least_every_two_seconds() {
+async fn the_bytes_of_a_transfer_advance_at_least_every_two_seconds() {
     require!(cache::program("versitygw"));
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
@@ -148,11 +148,11 @@ async fn watch_with_a_killed_mover(home: &Home<'_>, kind: &str, agent: &tokio::p
     assert!(whole(last) && !before.iter().any(whole), "{kind}: {all:#?}");
     assert_eq!((before[0].attempt, last.attempt), (1, 2), "{kind}: {all:#?}");
     let live = before.iter().filter(|sample| sample.attempt == 2 && sample.done > before[0].done).count();
-    assert!(live >= 3, "{kind}: the second mover's bytes are told {live} times only: {all:#?}");
+    assert!(live >= 3, "{kind}: the second mover's bytes are reported only {live} times: {all:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bytes_of_a_volume_move_after_its_mover_is_killed() {
+async fn the_bytes_of_a_volume_advance_after_its_mover_is_killed() {
     require!(cache::program("versitygw"));
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;

@@ -58,7 +58,7 @@ async fn watched(home: &Home<'_>, words: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn volumes_on_their_way_show_percent_words_and_files_and_wait_for_their_turn() {
+async fn volume_transfers_show_percentage_message_and_files_and_wait_in_the_queue() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 96 << 20).await;
@@ -72,8 +72,8 @@ async fn volumes_on_their_way_show_percent_words_and_files_and_wait_for_their_tu
     home.backup("many", json!({ "includedNamespaces": [application.namespace] })).await;
     eventually("both volumes are on their way at the same time", async || {
         let all = of(&home, "PodVolumeBackup", "velero.io/backup-name", "many").await;
-        let told = |one: &Value| is_counted(one) && one["status"]["plimsoll"]["totalFiles"].is_u64();
-        all.len() == 2 && all.iter().all(told)
+        let has_total = |one: &Value| is_counted(one) && one["status"]["plimsoll"]["totalFiles"].is_u64();
+        all.len() == 2 && all.iter().all(has_total)
     })
     .await;
     let text = printed(&home, &["backup", "describe", "many"]).await;
@@ -129,7 +129,7 @@ fn large_packs(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_on_its_way_back_shows_percent_and_stops_soon_when_asked() {
+async fn a_volume_restore_shows_its_percentage_and_stops_soon_when_cancelled() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 96 << 20).await;

@@ -170,7 +170,7 @@ impl Application {
 }
 
 impl ApplicationState {
-    /// Says what is missing, different or too much.
+    /// Lists missing, different and additional objects.
     pub fn compare(&self, after: &Self) -> anyhow::Result<()> {
         let missing: Vec<_> = self.objects.keys().filter(|name| !after.objects.contains_key(*name)).take(5).collect();
         ensure!(missing.is_empty(), "not restored, among others: {missing:?}");

@@ -185,7 +185,7 @@ impl DemoEnvironment {
         }
     }
 
-    /// Lets a stopped transfer go on in steps so small that it cannot end, until it shows that it moves.
+    /// Resumes a stopped transfer in steps so small that it cannot end, until it shows progress.
     pub async fn until_moving(&self, mover: &StoppedProcess, backup: &str) -> anyhow::Result<()> {
         while !self.is_moving(backup).await? {
             mover.step().await?;
@@ -236,14 +236,14 @@ fn stop(process: Pid) -> anyhow::Result<StoppedProcess> {
 }
 
 impl StoppedProcess {
-    /// Lets it go on for a moment.
+    /// Resumes it for a moment.
     async fn step(&self) -> anyhow::Result<()> {
         kill_process(self.0, Signal::CONT).context("the transfer's process is gone")?;
         tokio::time::sleep(Duration::from_millis(4)).await;
         kill_process(self.0, Signal::STOP).context("the transfer's process is gone")
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn go_on(self) -> anyhow::Result<()> {
         kill_process(self.0, Signal::CONT).context("the transfer's process is gone")
     }

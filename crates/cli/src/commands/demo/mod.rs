@@ -85,7 +85,7 @@ async fn run_steps(steps: &mut StepPrinter, environment: &DemoEnvironment, optio
     Ok(())
 }
 
-/// What is told, and when.
+/// The messages of the demo, with the time of each.
 struct StepPrinter {
     started: Instant,
     step: u32,
@@ -100,7 +100,7 @@ impl StepPrinter {
         output::line(format!("\n[{step}/{STEPS}] {at:>3} s  {text}"));
     }
 
-    #[expect(clippy::unused_self, reason = "what is told is told by the steps")]
+    #[expect(clippy::unused_self, reason = "messages are printed by the steps")]
     fn detail(&self, text: impl AsRef<str>) {
         output::line(format!("             {}", text.as_ref()));
     }

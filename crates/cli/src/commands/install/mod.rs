@@ -201,15 +201,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_velero_that_backs_up_all_volumes_is_known_by_its_arguments() {
-        let told = |arguments: &[&str]| {
+    fn a_velero_that_backs_up_all_volumes_is_recognized_by_its_arguments() {
+        let is_enabled = |arguments: &[&str]| {
             let pod = json!({ "containers": [{ "name": "velero", "args": arguments }] });
             let deployment = json!({ "spec": { "selector": {}, "template": { "spec": pod } } });
             is_told_to_back_up_all_volumes(&serde_json::from_value(deployment).unwrap())
         };
-        assert!(told(&["server", "--default-volumes-to-fs-backup=true"]));
-        assert!(told(&["server", "--default-volumes-to-fs-backup", "--uploader-type=kopia"]));
-        assert!(!told(&["server", "--default-volumes-to-fs-backup=false"]) && !told(&["server"]));
+        assert!(is_enabled(&["server", "--default-volumes-to-fs-backup=true"]));
+        assert!(is_enabled(&["server", "--default-volumes-to-fs-backup", "--uploader-type=kopia"]));
+        assert!(!is_enabled(&["server", "--default-volumes-to-fs-backup=false"]) && !is_enabled(&["server"]));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::bed::{Bed, plimsoll};
 
-/// Arguments that are wrong whatever the cluster says.
+/// Arguments that are wrong for every cluster.
 const USAGE: &[&str] = &[
     "backup create",
     "backup create x --ttl soon",
@@ -236,7 +236,7 @@ impl Table {
         command.env_clear().env("COLUMNS", "120").env("HOME", "/nonexistent").envs(environment.iter().copied());
         let Output { status, stderr, .. } = command.args(words(line)).args(more).output().await.unwrap();
         let stderr = String::from_utf8(stderr).unwrap();
-        // Where it is the same every time, it says nothing.
+        // The hint is the same for every usage error.
         let text = stderr.replace("\nFor more information, try '--help'.", "");
         let text: Vec<_> =
             text.trim().lines().map(|line| format!("    {}", line.trim_end()).trim_end().to_owned()).collect();
