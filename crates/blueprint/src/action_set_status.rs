@@ -51,7 +51,7 @@ fn action_status(tree: &Snapshot, result: &ActionResult, shown: &ActionStatus, n
     let floor = floor(shown.progress.as_ref());
     let progress = ActionProgress {
         percent_completed: mean_percent(phases.iter(), &result.state).map(|mean| percent::format(mean.max(floor))),
-        ..sizes(phases.iter().chain(&defer_phase))
+        ..sizes(&phases.iter().chain(&defer_phase))
     };
     ActionStatus {
         name: result.name.clone(),
@@ -79,7 +79,7 @@ fn set_progress(
     let mean = mean_percent(actions.iter().flat_map(|action| &action.phases), state);
     let counted = ActionProgress {
         percent_completed: mean.map(|mean| percent::format(mean.max(floor(Some(shown))).min(max))),
-        ..sizes(all().map(|(_, phase)| phase))
+        ..sizes(&all().map(|(_, phase)| phase))
     };
     let shown_counted = ActionProgress { percent_completed: shown.percent_completed.clone(), ..sizes_of(shown) };
     let unchanged = shown.last_transition_time.clone().filter(|_| counted == shown_counted);
@@ -108,7 +108,7 @@ fn phase_floor(shown: Option<&PhaseProgress>) -> Hundredths {
 }
 
 /// The sums of the phases' bytes; each is absent if no phase has it.
-fn sizes<'a>(phases: impl Iterator<Item = &'a Phase> + Clone) -> ActionProgress {
+fn sizes<'a>(phases: &(impl Iterator<Item = &'a Phase> + Clone)) -> ActionProgress {
     let sum = |size: fn(&PhaseProgress) -> Option<i64>| {
         phases.clone().filter_map(|phase| size(phase.progress.as_ref()?)).reduce(i64::saturating_add)
     };

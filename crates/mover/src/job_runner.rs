@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use plimsoll_progress::{Clock, Counts, Encoder, Ending, Operation, Snapshot, Task, Total, Unit};
 use rustix::io::Errno;
@@ -21,6 +22,8 @@ use crate::transfer_progress::SCANNING;
 use crate::{Cancel, MoverError, Result, private_directory};
 
 const MAX_JOB_LENGTH: u64 = 16 << 20;
+/// How long a cancelled job whose result nothing reads may take to end.
+const ABANDONED_JOB_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the job that `input` describes. Returns whether it succeeded.
 ///
@@ -42,9 +45,17 @@ pub fn run(input: impl Read + Send + 'static, output: &mut dyn Write, guard: Vec
     let cancel = Cancel::default();
     read_commands(input, cancel.clone());
     let operation = Operation::new(&job.name, Clock::system());
-    let result = report(&job, &operation, output, &start(&job, operation.root(), cancel, guard));
+    let receiver = start(&job, operation.root(), cancel.clone(), guard);
+    let result = report(&job, &operation, output, &receiver);
     let is_successful = result.is_ok();
-    write_line(output, &result_line(result)).is_ok() && is_successful
+    let is_reported = write_line(output, &result_line(result)).is_ok();
+    if !is_reported {
+        // The reader is gone, and the job may still run: returning now would leave its secrets behind.
+        die_with_parent(&cancel);
+        let _ = receiver.recv_timeout(ABANDONED_JOB_TIMEOUT);
+        private_directory::remove_own();
+    }
+    is_reported && is_successful
 }
 
 fn read_job(input: &mut impl BufRead) -> Result<Job> {
@@ -216,7 +227,6 @@ pub fn guard(parent: u32, writable_paths: &[PathBuf], command: &[OsString]) -> M
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use plimsoll_progress::VirtualClock;
     use plimsoll_testkit::wait::until_blocking;

@@ -41,6 +41,6 @@ pub use operation_record::{Holder, OperationRecord};
 pub use progress_floor::ItemCounters;
 pub use status_writer::WRITE_INTERVAL;
 pub use subject::{Subject, operation_name};
-pub use subject_status::summary_patch;
+pub use subject_status::{is_same_except_times, summary_patch};
 pub use watch_backoff::WatchBackoff;
 pub use write_budget::WriteBudget;

@@ -130,7 +130,7 @@ pub fn summary_patch(summary: &ProgressSummary) -> Value {
 }
 
 /// Whether two statuses differ in nothing but the time of the last advance.
-fn is_same_except_times(a: &Value, b: &Value) -> bool {
+pub fn is_same_except_times(a: &Value, b: &Value) -> bool {
     let strip = |value: &Value| {
         let mut value = value.clone();
         if let Some(summary) = value.get_mut("plimsoll").and_then(Value::as_object_mut) {

@@ -87,13 +87,13 @@ impl Action<'_> {
         let all = core.chain(action.defer_phase.iter().map(|phase| (PhaseIndex::Defer, phase)));
         all.map(|(index, phase)| {
             let task = self.task.planned(name(phase));
-            self.set.results().set_task(self.phase_ref(index), task.path());
+            self.set.results().set_task(self.position(index), task.path());
             (index, phase, task)
         })
         .collect()
     }
 
-    fn phase_ref(&self, phase: PhaseIndex) -> PhaseRef {
+    fn position(&self, phase: PhaseIndex) -> PhaseRef {
         PhaseRef { action: self.index, phase }
     }
 
@@ -117,7 +117,7 @@ impl Action<'_> {
                     (all_complete, reported) = (all_complete && !failed, reported || failed);
                 }
                 _ if all_complete => {
-                    self.set.results().fail(self.phase_ref(*index), &text);
+                    self.set.results().fail(self.position(*index), &text);
                     (all_complete, reported) = (false, true);
                 }
                 _ => {}
@@ -150,7 +150,7 @@ impl Action<'_> {
         let phase = self.phase(index, spec, task, cancel);
         match self.state_of(index) {
             Some(ActionState::Complete) => {
-                let output = self.set.results().output_of(self.phase_ref(index)).cloned();
+                let output = self.set.results().output_of(self.position(index)).cloned();
                 phase_call::add_objects(self.job, spec, params, index == PhaseIndex::Defer).await;
                 params.complete_phase(name(spec), &output.unwrap_or_default(), index == PhaseIndex::Defer);
                 task.finish();
@@ -174,7 +174,7 @@ impl Action<'_> {
     }
 
     fn state_of(&self, index: PhaseIndex) -> Option<ActionState> {
-        self.set.results().state_of(self.phase_ref(index)).cloned()
+        self.set.results().state_of(self.position(index)).cloned()
     }
 
     fn phase<'a>(
@@ -185,7 +185,7 @@ impl Action<'_> {
         cancel: &'a CancellationToken,
     ) -> Phase<'a> {
         let (job, set, planned) = (self.job, self.set, self.planned);
-        Phase { job, set, planned, phase_ref: self.phase_ref(index), spec, task, cancel }
+        Phase { job, set, planned, position: self.position(index), spec, task, cancel }
     }
 
     /// Ends the action; a successful one with its artifacts.

@@ -24,7 +24,7 @@ pub struct Phase<'a> {
     pub job: &'a Job<ActionSetController>,
     pub set: &'a Arc<RunningActionSet>,
     pub planned: &'a PlannedAction,
-    pub phase_ref: PhaseRef,
+    pub position: PhaseRef,
     /// The phase of the blueprint.
     pub spec: &'a BlueprintPhase,
     pub task: &'a Task,
@@ -37,7 +37,7 @@ impl Phase<'_> {
     }
 
     pub fn is_defer_phase(&self) -> bool {
-        self.phase_ref.phase == PhaseIndex::Defer
+        self.position.phase == PhaseIndex::Defer
     }
 
     /// `action/phase`.
@@ -46,11 +46,11 @@ impl Phase<'_> {
     }
 
     fn journal(&self) -> PhaseJournal {
-        PhaseJournal::read(&self.job.journal_entries, self.phase_ref.action, self.name())
+        PhaseJournal::read(&self.job.journal_entries, self.position.action, self.name())
     }
 
     fn is_running(&self) -> bool {
-        self.set.results().state_of(self.phase_ref) == Some(&ActionState::Running)
+        self.set.results().state_of(self.position) == Some(&ActionState::Running)
     }
 
     /// Whether an earlier process started it, and its end is not in the status.
@@ -113,13 +113,13 @@ impl Phase<'_> {
         if let Some(intent) = journal.intent {
             return Ok(intent);
         }
-        let effect = Effect::Phase { action: self.phase_ref.action, phase: self.name().to_owned() };
+        let effect = Effect::Phase { action: self.position.action, phase: self.name().to_owned() };
         self.job.journal.record_intent(effect).await
     }
 
     async fn begin(&self) -> Result<(), Error> {
         self.task.start();
-        self.set.results().begin(self.phase_ref);
+        self.set.results().begin(self.position);
         let label = self.label();
         self.set.log().info(format!("{label}: begun"));
         kill::point("phase.begin.before");
@@ -149,14 +149,14 @@ impl Phase<'_> {
         let answer = match result {
             RecordedResult::Outputs(outputs) => {
                 params.complete_phase(self.name(), &outputs, self.is_defer_phase());
-                self.set.results().complete(self.phase_ref, outputs);
+                self.set.results().complete(self.position, outputs);
                 self.task.finish();
                 Ok(())
             }
             RecordedResult::Error(text) => {
                 self.task.fail(&text);
                 let text = format!("action {}, phase {}: {text}", self.planned.name(), self.name());
-                self.set.results().fail(self.phase_ref, &text);
+                self.set.results().fail(self.position, &text);
                 Err(PhaseError::Missing(text))
             }
         };

@@ -97,7 +97,7 @@ impl Phase<'_> {
     }
 
     fn call(&self, arguments: Arguments, params: Params, progress: ProgressKind, journal: &PhaseJournal) -> Call {
-        let (job, action) = (self.job, self.phase_ref.action);
+        let (job, action) = (self.job, self.position.action);
         let host = FunctionHost::new(job, self.set, action, self.name(), journal);
         let mut call = Call::new(
             job.context.leader.client.clone(),

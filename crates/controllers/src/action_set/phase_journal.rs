@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_blueprint::results::Outputs;
-use plimsoll_engine::ports::{Effect, IntentId};
-use plimsoll_operations::JournalEntry;
+use plimsoll_engine::ports::{Effect, IntentId, JournalEntry};
 use serde::{Deserialize, Serialize};
 
 /// The journal entries of one phase.

@@ -99,7 +99,7 @@ async fn restore(bed: &TestBed) -> Result<RestoreResults, Error> {
 async fn objects_are_restored_and_the_files_of_the_restore_are_written() {
     let bed = TestBed::new().await;
     commit_backup(&bed, &extensions(&bed)).await;
-    let results = restore(&bed).await.unwrap();
+    let results = Box::pin(restore(&bed)).await.unwrap();
     assert_eq!(results.results.errors.count, 0, "{:?}", results.results.errors);
     let restored = bed.config_maps("copy").get("prices").await.unwrap();
     assert_eq!(restored.data.unwrap()["apple"], "3");
@@ -114,7 +114,7 @@ async fn a_cancelled_restore_writes_no_files() {
     let bed = TestBed::new().await;
     commit_backup(&bed, &extensions(&bed)).await;
     bed.cancel.cancel();
-    let error = restore(&bed).await.unwrap_err();
+    let error = Box::pin(restore(&bed)).await.unwrap_err();
     assert!(matches!(error, Error::Cancelled), "{error}");
     assert_eq!(bed.keys("restores/").await, Vec::<String>::new());
 }

@@ -1,5 +1,7 @@
 //! Supervision of processes: their end, silence, protocol errors, and the secrecy of passwords.
 
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -181,6 +183,34 @@ fn mover_and_program_die_with_their_parent_and_leave_no_secrets() {
         until_blocking("their end", WAIT_TIMEOUT, ended).unwrap();
         assert_eq!(secrets_of(mover), Vec::<String>::new());
     }
+}
+
+/// The pipe breaks before the mover sees that its parent is gone.
+#[test]
+fn a_mover_whose_output_is_closed_leaves_no_secrets() {
+    let mut bed = require!(Testbed::new(TestMover::Restic, StoreKind::Directory));
+    let real = bed.program.clone().unwrap();
+    let text = format!("for word; do [ \"$word\" = --json ] && exec sleep 1000; done; exec {} \"$@\"", real.display());
+    bed.program = Some(crate::failures::script(&bed, &text));
+    fill(&bed.source());
+    let mut mover = Command::new(&bed.command.program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut input = mover.stdin.take().unwrap();
+    let job = serde_json::to_string(&bed.job(bed.backup_work())).unwrap();
+    input.write_all(format!("{job}\n").as_bytes()).unwrap();
+    let process = Process::find(mover.id()).unwrap();
+    let runs_program = || process.children().into_iter().find(|one| runs(*one, "sleep"));
+    let program = until_blocking("the running program", WAIT_TIMEOUT, runs_program).unwrap();
+    assert!(!secrets_of(process).is_empty(), "it has secret files");
+    drop(mover.stdout.take());
+    mover.wait().unwrap();
+    until_blocking("the end of the program", WAIT_TIMEOUT, || (!program.is_alive()).then_some(())).unwrap();
+    assert_eq!(secrets_of(process), Vec::<String>::new());
 }
 
 #[test]

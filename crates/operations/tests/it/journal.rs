@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DeleteParams;
-use plimsoll_engine::ports::{Effect, IntentId, Journal};
+use plimsoll_engine::ports::{Effect, IntentId, Journal, JournalEntry};
+use plimsoll_operations::ConfigMapJournal;
 use plimsoll_operations::journal::{self, JournalLocation};
-use plimsoll_operations::{ConfigMapJournal, JournalEntry};
 
 use crate::cluster::{Cluster, NAMESPACE};
 

@@ -6,11 +6,9 @@ use std::time::Duration;
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::velero::v1::Backup;
 use plimsoll_engine::Error;
-use plimsoll_engine::ports::{Effect, Journal};
+use plimsoll_engine::ports::{Effect, Journal, JournalEntry};
 use plimsoll_operations::lifecycle::run_lifecycle;
-use plimsoll_operations::{
-    Completion, ItemCounters, Job, JournalEntry, Lifecycle, OperationRuntime, Requirements, SubjectState,
-};
+use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, OperationRuntime, Requirements, SubjectState};
 use plimsoll_progress::{Total, Unit};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -105,7 +103,8 @@ impl Lifecycle for ScriptedBackup {
     /// One effect: its intent is durable before the work, its result after it.
     async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
         job.patch_subject(&json!({ "status": { "phase": "InProgress" } })).await?;
-        let reading = job.plan_stages(&[("reading", Duration::from_secs(1))]).start("reading");
+        let reading = job.tree.root().planned("reading");
+        reading.start();
         let items = reading.meter(Unit::Items);
         items.set_total(Total::Final(4));
         items.set_done(1);
@@ -136,10 +135,9 @@ async fn wait_for_test(job: &Job<ScriptedBackup>) -> Result<(), Error> {
     let (finish, finished) = oneshot::channel();
     let (name, journal_entries) = (job.id.name.clone(), job.journal_entries.clone());
     let _ = job.context.started.send(StartedWork { name, journal_entries, _finish: finish });
-    job.unless_cancelled(async {
+    tokio::select! {
+        () = job.cancel.cancelled() => Err(Error::Cancelled),
         // Dropping the sender is the signal.
-        let _ = finished.await;
-        Ok(())
-    })
-    .await
+        _ = finished => Ok(()),
+    }
 }
