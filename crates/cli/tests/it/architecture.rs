@@ -1,4 +1,4 @@
-//! The table of dependencies in docs/architecture.md is true, and the modules of the server's crates have no cycles.
+//! docs/architecture.md is true: its table of dependencies and its walks. And the modules of the server's crates have no cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -49,6 +49,23 @@ fn every_crate_uses_only_the_dependencies_of_the_table() {
     for (name, uses) in &actual {
         let extra: Vec<_> = uses.difference(&declared[name]).collect();
         assert!(extra.is_empty(), "{name} uses {extra:?}, which docs/architecture.md does not allow");
+    }
+}
+
+#[test]
+fn the_walks_name_functions_that_exist_in_at_most_fifteen_steps() {
+    let text = std::fs::read_to_string(workspace().join("docs/architecture.md")).unwrap();
+    let walks: Vec<_> = text.split("\n### ").skip(1).collect();
+    assert_eq!(walks.len(), 3, "an item, a byte and a phase");
+    for walk in walks {
+        let steps: Vec<_> = walk.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | `")).collect();
+        assert!((1..=15).contains(&steps.len()), "{} steps in {walk}", steps.len());
+        for (function, rest) in steps {
+            let file = rest.split('`').next().unwrap();
+            let source = std::fs::read_to_string(workspace().join("crates").join(file)).expect(file);
+            let is_there = [format!("fn {function}("), format!("fn {function}<")].iter().any(|it| source.contains(it));
+            assert!(is_there, "{file} has no function {function}");
+        }
     }
 }
 
