@@ -52,7 +52,7 @@ async fn a_restore_resumes_once_the_terminating_namespace_is_deleted(bed: &Bed) 
     let going = bed.ns("going");
     Planted::new().object("configmaps", &config_map(&going, "one", "1")).plant(&home, "b").await;
     home.restore("r", json!({ "backupName": "b" })).await;
-    waits_for(&home, &["waiting for namespace", &going]).await;
+    waits_for(&home, &["waiting for the deletion of namespace", &going]).await;
     let maps: Api<ConfigMap> = Api::namespaced(bed.client.clone(), &going);
     let release = kube::api::Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     maps.patch("held", &kube::api::PatchParams::default(), &release).await.unwrap();
