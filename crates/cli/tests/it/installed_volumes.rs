@@ -195,7 +195,7 @@ async fn a_lost_claim_is_restored_from_a_directory_shared_by_server_and_agents()
     eventually("its markers are removed", async || !folder.join("new/.velero").exists()).await;
     assert_eq!(sums(&bed.client, &shop).await, before, "{}", ours.logs());
     let logs = ours.logs();
-    assert!(logs.contains("was started anew after its restore"), "{logs}");
+    assert!(logs.contains("was restarted after its restore"), "{logs}");
     assert!(!logs.contains("forbidden"), "{logs}");
 
     // The server removes what the agents have written.
