@@ -27,7 +27,9 @@ async fn a_running_restore_is_cancelled_within_seconds_and_reports_the_reason(be
         let operation =
             home.list("Operation").await.into_iter().find(|o| o.metadata.name.as_deref() == Some("restore-r"));
         operation.is_some_and(|o| {
-            o.data["status"]["tree"].to_string().contains(&format!("waiting for the deletion of namespace {}", bed.ns("held")))
+            o.data["status"]["tree"]
+                .to_string()
+                .contains(&format!("waiting for the deletion of namespace {}", bed.ns("held")))
         })
     })
     .await;
