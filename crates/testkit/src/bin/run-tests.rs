@@ -26,6 +26,8 @@ use serde::Deserialize;
 const LANES: usize = 2;
 /// The longest suites start first, so that none of them runs alone at the end.
 const LONGEST_FIRST: [&str; 5] = ["cli it", "testkit it", "mover it", "repository it", "local it"];
+/// Its tests wait for servers, agents and pods for a fifth of their time: one more than the machine has cores keeps the cores busy.
+const WAITING_SUITE: &str = "cli it";
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 const SLOWEST_TESTS: usize = 20;
 /// With `PLIMSOLL_TEST_RETRY`, at most this many failed tests are run once more, alone. More failures are not flakiness.
@@ -250,10 +252,19 @@ impl Run {
 fn start_suite(suite: &Suite, arguments: &[String], log: &Path) -> Result<std::process::ExitStatus> {
     let output = File::create(log)?;
     let mut command = Command::new(&suite.executable);
-    command.args(["-Z", "unstable-options", "--report-time"]).args(arguments);
+    command.args(["-Z", "unstable-options", "--report-time"]).args(arguments).args(thread_arguments(suite, arguments));
     command.current_dir(&suite.directory).env("RUSTC_BOOTSTRAP", "1").env("CARGO_MANIFEST_DIR", &suite.directory);
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     command.status().with_context(|| format!("failed to start {}", suite.executable.display()))
+}
+
+/// More threads for the suite that waits, unless a number is given.
+fn thread_arguments(suite: &Suite, given: &[String]) -> Vec<String> {
+    if suite.name != WAITING_SUITE || given.iter().any(|argument| argument.starts_with("--test-threads")) {
+        return Vec::new();
+    }
+    let cores = thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    vec![format!("--test-threads={}", cores + 1)]
 }
 
 /// A lane that panicked has left no half-written state.
