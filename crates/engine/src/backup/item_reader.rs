@@ -134,7 +134,7 @@ impl<'a> ItemReader<'a> {
             let (namespace, name) =
                 wanted.split_once('/').map_or((None, wanted.as_str()), |(ns, name)| (Some(ns), name));
             let path = format!("{}/{name}", resource.path(namespace));
-            let found = RetryPolicy::default().run(task, || self.run.env.cluster.get(&path)).await?;
+            let found = RetryPolicy::default().run(task, || self.run.env.operation.cluster.get(&path)).await?;
             if found.is_none() {
                 let text = format!("orderedResources: {} {wanted} not found", resource.group_resource());
                 self.recorder.warn(&Scope::Operation, text);
@@ -156,7 +156,7 @@ impl<'a> ItemReader<'a> {
                 format!("{}: the continue token expired; the rest of the list is newer", resource.group_resource());
             self.recorder.warn(&Scope::Operation, text);
         };
-        let mut found = std::pin::pin!(list_pages(&self.run.env.cluster, resource, query, task, &expired));
+        let mut found = std::pin::pin!(list_pages(&self.run.env.operation.cluster, resource, query, task, &expired));
         while let Some(page) = found.next().await {
             self.process_page(resource, page?.items, task, batches).await?;
             kill::point("backup.page");
@@ -294,7 +294,7 @@ impl<'a> ItemReader<'a> {
             return Ok(None);
         };
         let path = format!("{}/{}", resource.path(item.namespace.as_deref()), item.name);
-        let Some(bytes) = RetryPolicy::default().run(task, || self.run.env.cluster.get(&path)).await? else {
+        let Some(bytes) = RetryPolicy::default().run(task, || self.run.env.operation.cluster.get(&path)).await? else {
             return Ok(None);
         };
         let kept = ItemMeta::of(&bytes).is_ok_and(|meta| self.is_selected(resource, &item.group_resource, &meta));
@@ -304,7 +304,7 @@ impl<'a> ItemReader<'a> {
     /// Reads a pod that was not listed yet, if it is selected.
     async fn fetch_pod(&self, processor: &ItemProcessor<'_>, item: &ItemId, task: &Task) -> Result<Option<Pod>, Error> {
         let path = format!("{}/{}", processor.resource.path(item.namespace.as_deref()), item.name);
-        let Some(bytes) = RetryPolicy::default().run(task, || self.run.env.cluster.get(&path)).await? else {
+        let Some(bytes) = RetryPolicy::default().run(task, || self.run.env.operation.cluster.get(&path)).await? else {
             return Ok(None);
         };
         let Some(meta) = self.select_item(processor.resource, PODS, &bytes) else { return Ok(None) };
@@ -362,7 +362,7 @@ impl<'a> ItemReader<'a> {
             return Ok(());
         };
         let path = format!("{}/{}", resource.path(item.namespace.as_deref()), item.name);
-        let Some(object) = RetryPolicy::default().run(task, || self.run.env.cluster.get(&path)).await? else {
+        let Some(object) = RetryPolicy::default().run(task, || self.run.env.operation.cluster.get(&path)).await? else {
             self.recorder.warn(&Scope::Operation, format!("additional item {item} not found"));
             return Ok(());
         };
@@ -405,7 +405,7 @@ impl<'a> ItemReader<'a> {
         let resource = Arc::new(resource.clone());
         for name in self.tracker.group_resources().iter().filter(|kind| kind.contains('.')) {
             let path = format!("{}/{name}", resource.path(None));
-            let found = RetryPolicy::default().run(self.reading, || self.run.env.cluster.get(&path)).await?;
+            let found = RetryPolicy::default().run(self.reading, || self.run.env.operation.cluster.get(&path)).await?;
             let Some(object) = found.filter(|_| self.tracker.add(CRDS, None, name)) else { continue };
             self.reading.meter(Unit::Items).grow_total(1);
             let meta = ItemMeta { name: name.clone(), ..ItemMeta::default() };
