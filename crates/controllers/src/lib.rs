@@ -16,6 +16,7 @@ mod crds;
 pub mod cron;
 mod delete_backup_request;
 mod download_request;
+mod job_extensions;
 mod plugins;
 pub mod rbac;
 mod resource_policy;

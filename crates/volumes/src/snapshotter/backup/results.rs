@@ -7,8 +7,9 @@ use plimsoll_archive::volume_info::{
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, VolumeBackupResults};
 
-use super::{SnapshotBackup, SnapshotBackupParameters, Taken};
+use super::{SnapshotBackup, Taken};
 use crate::snapshotter::records::has_failed;
+use crate::volume_job::VolumeJob;
 
 impl SnapshotBackup {
     /// The results so far.
@@ -51,18 +52,14 @@ impl SnapshotBackup {
 }
 
 /// The entry of a snapshot in `volumesnapshots`.
-pub(super) fn snapshot_entry(
-    parameters: &SnapshotBackupParameters,
-    effect: Effect,
-    answer: &Result<String, String>,
-) -> VolumeSnapshot {
+pub(super) fn snapshot_entry(backup: &VolumeJob, effect: Effect, answer: &Result<String, String>) -> VolumeSnapshot {
     let Effect::Snapshot { location, volume, handle, volume_type, zone, iops } = effect else {
         return VolumeSnapshot::default();
     };
     VolumeSnapshot {
         spec: VolumeSnapshotSpec {
-            backup_name: parameters.job.name.clone(),
-            backup_uid: parameters.job.uid.clone(),
+            backup_name: backup.name.clone(),
+            backup_uid: backup.uid.clone(),
             location,
             persistent_volume_name: volume,
             provider_volume_id: handle,

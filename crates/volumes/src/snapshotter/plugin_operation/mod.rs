@@ -191,6 +191,18 @@ impl PluginOperation {
         }
     }
 
+    /// Polls the progress once, and ends the operation unless the plugin still works on it. Returns the result; `None` while it
+    /// is in progress.
+    pub async fn end_if_ended(&mut self) -> Result<Option<Result<(), String>>, Error> {
+        let ended = match self.poll().await {
+            PluginState::InProgress(_) | PluginState::Silent(_) => return Ok(None),
+            PluginState::Unknown => Ok(()),
+            PluginState::Ended(how) => how,
+        };
+        self.end(&ended).await?;
+        Ok(Some(ended))
+    }
+
     /// The record, as it is now.
     pub async fn current(&self) -> Result<Option<Value>, Error> {
         match &self.record_owner {
