@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use plimsoll_archive::volume_info::{NativeSnapshotInfo, RestoreVolumeInfo, VolumeSnapshot};
+use plimsoll_archive::volume_info::{NativeSnapshotInfo, RestoreVolumeInfo, SnapshotInfo, VolumeNames, VolumeSnapshot};
 use plimsoll_engine::log::Level;
 use plimsoll_engine::ports::{Effect, SnapshotRestorer};
 use plimsoll_engine::{Error, PluginLogSink, kill};
@@ -166,14 +166,19 @@ impl SnapshotRestore {
 
 fn info(snapshot: &VolumeSnapshot, name: &str, volume: &Value) -> RestoreVolumeInfo {
     RestoreVolumeInfo {
-        pvc_name: text(volume, "/spec/claimRef/name").to_owned(),
-        pvc_namespace: text(volume, "/spec/claimRef/namespace").to_owned(),
-        pv_name: name.to_owned(),
+        volume: VolumeNames {
+            pvc_name: text(volume, "/spec/claimRef/name").to_owned(),
+            pvc_namespace: text(volume, "/spec/claimRef/namespace").to_owned(),
+            pv_name: name.to_owned(),
+        },
         restore_method: "NativeSnapshot".into(),
-        native_snapshot_info: Some(NativeSnapshotInfo {
-            phase: "Completed".into(),
-            ..NativeSnapshotInfo::from(snapshot)
-        }),
+        snapshot: SnapshotInfo {
+            native_snapshot_info: Some(NativeSnapshotInfo {
+                phase: "Completed".into(),
+                ..NativeSnapshotInfo::from(snapshot)
+            }),
+            ..SnapshotInfo::default()
+        },
         ..RestoreVolumeInfo::default()
     }
 }

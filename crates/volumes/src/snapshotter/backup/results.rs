@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use plimsoll_archive::volume_info::{
-    BackupVolumeInfo, NativeSnapshotInfo, VolumeSnapshot, VolumeSnapshotSpec, VolumeSnapshotStatus,
+    BackupVolumeInfo, NativeSnapshotInfo, SnapshotInfo, VolumeSnapshot, VolumeSnapshotSpec, VolumeSnapshotStatus,
 };
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, VolumeBackupResults};
@@ -41,7 +41,7 @@ impl SnapshotBackup {
                 one.snapshot.status.phase = "Failed".into();
             }
             let name = one.snapshot.spec.persistent_volume_name.clone();
-            if let Some(known) = after.infos.iter_mut().find(|known| known.pv_name == name) {
+            if let Some(known) = after.infos.iter_mut().find(|known| known.volume.pv_name == name) {
                 *known = info(&one);
             }
             after.snapshots.push(one.snapshot);
@@ -81,7 +81,10 @@ fn info(taken: &Taken) -> BackupVolumeInfo {
         start_timestamp: Some(format!("{:.0}", taken.started)),
         completion_timestamp: Some(format!("{:.0}", Timestamp::now())),
         result: if succeeded { "succeeded" } else { "failed" }.into(),
-        native_snapshot_info: Some(NativeSnapshotInfo::from(&taken.snapshot)),
+        snapshot: SnapshotInfo {
+            native_snapshot_info: Some(NativeSnapshotInfo::from(&taken.snapshot)),
+            ..SnapshotInfo::default()
+        },
         ..taken.claim_info.volume_info()
     }
 }
