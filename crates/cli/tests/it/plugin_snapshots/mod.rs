@@ -16,7 +16,7 @@ use plimsoll_testkit::{Unavailable, cache};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::bed::{Bed, Home, create_namespace, eventually, phase};
+use crate::bed::{Bed, Home, create_namespace, eventually};
 
 const RUST: &str = "plimsoll-directory-snapshotter";
 const GO: &str = "velero-test-plugin";
