@@ -26,6 +26,7 @@ mod server;
 mod server_status_request;
 mod settings;
 mod sync_warnings;
+mod wiring;
 
 pub use action_set::FINALIZER as ACTION_SET_FINALIZER;
 pub use crds::install_crds;
