@@ -57,10 +57,10 @@ pub struct VolumeSnapshotStatus {
     pub phase: String,
 }
 
-/// How a volume was backed up: an entry of a backup's volume-info file.
+/// The names of a volume: fields of every entry of a volume-info file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct BackupVolumeInfo {
+pub struct VolumeNames {
     /// The claim's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pvc_name: String,
@@ -70,6 +70,30 @@ pub struct BackupVolumeInfo {
     /// The volume's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pv_name: String,
+}
+
+/// The snapshot of a volume, by method: fields of every entry of a volume-info file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SnapshotInfo {
+    /// For `CSISnapshot`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub csi_snapshot_info: Option<CsiSnapshotInfo>,
+    /// For moved snapshot data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_data_movement_info: Option<SnapshotDataMovementInfo>,
+    /// For `NativeSnapshot`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native_snapshot_info: Option<NativeSnapshotInfo>,
+}
+
+/// How a volume was backed up: an entry of a backup's volume-info file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackupVolumeInfo {
+    /// The volume.
+    #[serde(flatten)]
+    pub volume: VolumeNames,
     /// `NativeSnapshot`, `PodVolumeBackup` or `CSISnapshot`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub backup_method: String,
@@ -91,15 +115,9 @@ pub struct BackupVolumeInfo {
     /// `succeeded` or `failed`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub result: String,
-    /// For `CSISnapshot`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub csi_snapshot_info: Option<CsiSnapshotInfo>,
-    /// For moved snapshot data.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub snapshot_data_movement_info: Option<SnapshotDataMovementInfo>,
-    /// For `NativeSnapshot`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub native_snapshot_info: Option<NativeSnapshotInfo>,
+    /// The snapshot, by method.
+    #[serde(flatten)]
+    pub snapshot: SnapshotInfo,
     /// For `PodVolumeBackup`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvb_info: Option<PodVolumeInfo>,
@@ -112,29 +130,17 @@ pub struct BackupVolumeInfo {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestoreVolumeInfo {
-    /// The claim's name.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub pvc_name: String,
-    /// The claim's namespace.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub pvc_namespace: String,
-    /// The volume's name.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub pv_name: String,
+    /// The volume.
+    #[serde(flatten)]
+    pub volume: VolumeNames,
     /// `NativeSnapshot`, `PodVolumeRestore` or `CSISnapshot`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub restore_method: String,
     /// Whether the data was restored from the backup repository.
     pub snapshot_data_moved: bool,
-    /// For `CSISnapshot`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub csi_snapshot_info: Option<CsiSnapshotInfo>,
-    /// For moved snapshot data.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub snapshot_data_movement_info: Option<SnapshotDataMovementInfo>,
-    /// For `NativeSnapshot`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub native_snapshot_info: Option<NativeSnapshotInfo>,
+    /// The snapshot, by method.
+    #[serde(flatten)]
+    pub snapshot: SnapshotInfo,
     /// For `PodVolumeRestore`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvr_info: Option<PodVolumeInfo>,

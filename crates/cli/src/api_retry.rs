@@ -15,7 +15,7 @@ use tower::retry::{Policy, Retry};
 use tower::{BoxError, service_fn};
 
 /// How often one request is sent again.
-const MAX_RETRIES: u32 = 10;
+const MAX_RETRIES: usize = 10;
 /// How long one request waits in all.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
@@ -24,59 +24,41 @@ const READ_PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_mi
 
 /// A client that sends a request again when the API server asks for it.
 pub fn with_server_requested_retries(client: Client) -> Client {
-    with_policy(client, ServerRequested { retries: 0, waited: Duration::ZERO })
+    with_retries(client, server_requested_pause)
 }
 
 /// A client that sends a rejected read again a few times.
 pub fn with_read_retries(client: Client) -> Client {
-    with_policy(client, RejectedRead { retries: 0 })
+    with_retries(client, rejected_read_pause)
 }
 
-fn with_policy<P>(client: Client, policy: P) -> Client
-where
-    P: Policy<Request<Body>, Response<Body>, BoxError, Future = Sleep> + Clone + Send + 'static,
-{
+fn with_retries(client: Client, pause: PauseFunction) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = service_fn(move |request: Request<Body>| {
         let client = client.clone();
         async move { client.send(request).await.map_err(BoxError::from) }
     });
-    Client::new(Retry::new(policy, service), namespace)
+    Client::new(Retry::new(ResponsePolicy { pause, attempt: Attempt::default() }, service), namespace)
 }
 
-#[derive(Clone, Debug)]
-struct RejectedRead {
+/// The pause before a request with this response is sent again; `None` if the response goes to the caller.
+type PauseFunction = fn(&Request<Body>, &Response<Body>, Attempt) -> Option<Duration>;
+
+/// How often one request was sent again, and how long that took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
     retries: usize,
-}
-
-impl Policy<Request<Body>, Response<Body>, BoxError> for RejectedRead {
-    type Future = Sleep;
-
-    fn retry(
-        &mut self,
-        request: &mut Request<Body>,
-        answer: &mut Result<Response<Body>, BoxError>,
-    ) -> Option<Self::Future> {
-        let status = answer.as_ref().ok()?.status();
-        let is_rejected = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT);
-        let pause = READ_PAUSES.get(self.retries).filter(|_| is_rejected && request.method() == Method::GET)?;
-        self.retries += 1;
-        tracing::debug!("the API server rejects a read ({status}): {}", request.uri().path());
-        Some(tokio::time::sleep(*pause))
-    }
-
-    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        copy(request)
-    }
-}
-
-#[derive(Clone, Debug)]
-struct ServerRequested {
-    retries: u32,
     waited: Duration,
 }
 
-impl Policy<Request<Body>, Response<Body>, BoxError> for ServerRequested {
+/// Retries a request by its response alone: a request without a response may have had its effect.
+#[derive(Clone)]
+struct ResponsePolicy {
+    pause: PauseFunction,
+    attempt: Attempt,
+}
+
+impl Policy<Request<Body>, Response<Body>, BoxError> for ResponsePolicy {
     type Future = Sleep;
 
     fn retry(
@@ -84,20 +66,33 @@ impl Policy<Request<Body>, Response<Body>, BoxError> for ServerRequested {
         request: &mut Request<Body>,
         answer: &mut Result<Response<Body>, BoxError>,
     ) -> Option<Self::Future> {
-        let delay = requested_delay(answer.as_ref().ok()?)?;
-        if self.retries >= MAX_RETRIES || self.waited + delay > MAX_WAIT {
-            return None;
-        }
-        self.retries += 1;
-        self.waited += delay;
-        let (method, path) = (request.method(), request.uri().path());
-        tracing::info!("the API server asks to retry in {}s: {method} {path}", delay.as_secs());
-        Some(tokio::time::sleep(delay))
+        let pause = (self.pause)(request, answer.as_ref().ok()?, self.attempt)?;
+        self.attempt.retries += 1;
+        self.attempt.waited += pause;
+        Some(tokio::time::sleep(pause))
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
         copy(request)
     }
+}
+
+fn rejected_read_pause(request: &Request<Body>, answer: &Response<Body>, attempt: Attempt) -> Option<Duration> {
+    let status = answer.status();
+    let is_rejected = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT);
+    let pause = READ_PAUSES.get(attempt.retries).filter(|_| is_rejected && request.method() == Method::GET)?;
+    tracing::debug!("the API server rejects a read ({status}): {}", request.uri().path());
+    Some(*pause)
+}
+
+fn server_requested_pause(request: &Request<Body>, answer: &Response<Body>, attempt: Attempt) -> Option<Duration> {
+    let delay = requested_delay(answer)?;
+    if attempt.retries >= MAX_RETRIES || attempt.waited + delay > MAX_WAIT {
+        return None;
+    }
+    let (method, path) = (request.method(), request.uri().path());
+    tracing::info!("the API server asks to retry in {}s: {method} {path}", delay.as_secs());
+    Some(delay)
 }
 
 /// A copy of a request; `None` if its body is a stream.
@@ -172,7 +167,7 @@ mod tests {
         let (client, requests) = busy_server(u32::MAX, Some("0"));
         let error = create(client).await.unwrap_err();
         assert!(matches!(error, kube::Error::Api(status) if status.code == 429));
-        assert_eq!(requests.load(Ordering::Relaxed), 1 + MAX_RETRIES);
+        assert_eq!(requests.load(Ordering::Relaxed) as usize, 1 + MAX_RETRIES);
         let (client, requests) = busy_server(u32::MAX, Some("3600"));
         create(client).await.unwrap_err();
         assert_eq!(requests.load(Ordering::Relaxed), 1);

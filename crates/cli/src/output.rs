@@ -41,6 +41,8 @@ pub fn init_logging(global: &Global, silent: bool) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
+        // Otherwise a line that cannot be written ends the program by a panic: standard error may be a closed pipe.
+        .log_internal_errors(false)
         .init();
 }
 

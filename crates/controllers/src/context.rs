@@ -1,8 +1,8 @@
-//! Dependencies of the controllers.
+//! Dependencies of the operations on backups.
 
 use std::sync::Arc;
 
-use plimsoll_operations::{LeaderClient, LiveProgress, OperationRuntime};
+use plimsoll_operations::{LeaderClient, OperationRuntime};
 use plimsoll_plugin::PluginRegistry;
 use plimsoll_volumes::fs_backup::TransferServices;
 use plimsoll_volumes::repositories::Repositories;
@@ -10,15 +10,13 @@ use plimsoll_volumes::snapshotter::SnapshotServices;
 use plimsoll_volumes::storage_location::StorageLocations;
 
 use crate::settings::Settings;
-use crate::sync_warnings::SyncWarnings;
 
-/// Dependencies of the controllers.
+/// What Backups, Restores and DeleteBackupRequests need. Every other controller has a context of its own.
 pub struct Context {
     pub leader: LeaderClient,
     /// What the lifecycles of all kinds share.
     pub runtime: Arc<OperationRuntime>,
     pub settings: Settings,
-    pub live: LiveProgress,
     /// Opens backup storage locations.
     pub storage: Arc<StorageLocations>,
     /// The repositories of volume data.
@@ -29,8 +27,4 @@ pub struct Context {
     pub snapshots: Arc<SnapshotServices>,
     /// The plugins.
     pub plugins: PluginRegistry,
-    /// Warnings of the sync, by location.
-    pub sync_warnings: SyncWarnings,
-    /// What comes before the path in a link to a directory's object.
-    pub download_base: Option<String>,
 }

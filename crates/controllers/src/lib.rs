@@ -16,6 +16,7 @@ mod crds;
 pub mod cron;
 mod delete_backup_request;
 mod download_request;
+mod job_extensions;
 mod plugins;
 pub mod rbac;
 mod resource_policy;
@@ -25,6 +26,7 @@ mod server;
 mod server_status_request;
 mod settings;
 mod sync_warnings;
+mod wiring;
 
 pub use action_set::FINALIZER as ACTION_SET_FINALIZER;
 pub use crds::install_crds;

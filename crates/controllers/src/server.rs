@@ -9,30 +9,13 @@ use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_engine::Error;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_operations::leader_election::{self, Candidate};
-use plimsoll_operations::lifecycle::run_lifecycle;
-use plimsoll_operations::{
-    ActiveOperations, EventRecorder, LeaderClient, LiveProgress, OperationRuntime, WRITE_INTERVAL, WriteBudget,
-    leader_label, peers,
-};
-use plimsoll_volumes::exposer::{Exposer, run_exposer};
-use plimsoll_volumes::fs_backup::TransferServices;
-use plimsoll_volumes::repositories::{Repositories, run_backup_repository_controller};
-use plimsoll_volumes::snapshotter::SnapshotServices;
-use plimsoll_volumes::storage_location::StorageLocations;
+use plimsoll_operations::{EventRecorder, LeaderClient, leader_label, peers};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::action_set::ActionSetController;
-use crate::backup::BackupController;
-use crate::context::Context;
-use crate::delete_backup_request::DeleteBackupRequestController;
-use crate::restore::RestoreController;
 use crate::settings::Settings;
-use crate::sync_warnings::SyncWarnings;
-use crate::{
-    backup, backup_storage_location, blueprint, delete_backup_request, download_request, plugins, restore, schedule,
-    server_status_request,
-};
+use crate::wiring::Controllers;
+use crate::{download_request, plugins};
 
 /// The name of the Lease.
 pub const LEASE: &str = "plimsoll";
@@ -96,61 +79,12 @@ impl Server {
             events: EventRecorder::new(self.client.clone(), &namespace, &self.settings.identity),
             client: self.client,
         };
-        let runtime = Arc::new(OperationRuntime {
-            leader: leader.clone(),
-            active: ActiveOperations::default(),
-            write_budget: WriteBudget::start(|| WRITE_INTERVAL),
-            scratch: self.settings.scratch.clone(),
-            trees: self.settings.trees.clone(),
-        });
         let plugins = plugins::discover(&self.settings).await;
-        let idle_timeout = self.settings.store_idle;
-        let storage = Arc::new(StorageLocations::new(leader.client.clone(), &namespace, idle_timeout, plugins.clone()));
-        let repositories = Arc::new(Repositories::new(leader.clone(), Arc::clone(&storage)));
-        let exposer =
-            Arc::new(Exposer { leader: leader.clone(), restore_helper: self.settings.restore_helper.clone() });
-        let context = Arc::new(Context {
-            transfers: Arc::new(TransferServices {
-                leader: leader.clone(),
-                repositories: Arc::clone(&repositories),
-                mover: self.settings.mover,
-                resource_timeout: self.settings.resource_timeout,
-                agent_heartbeat_timeout: self.settings.agent_heartbeat_timeout,
-                agent_trees: self.settings.transfers.clone(),
-            }),
-            snapshots: Arc::new(SnapshotServices { leader: leader.clone(), storage: Arc::clone(&storage) }),
-            storage,
-            leader,
-            runtime: Arc::clone(&runtime),
-            live: LiveProgress::default(),
-            repositories: Arc::clone(&repositories),
-            plugins,
-            sync_warnings: SyncWarnings::default(),
-            download_base: downloads.as_ref().and_then(|listening| listening.base.clone()),
-            settings: self.settings,
-        });
-        let controllers = async {
-            tokio::join!(
-                backup_storage_location::control(Arc::clone(&context)),
-                run_lifecycle::<BackupController>(Arc::clone(&runtime), Arc::clone(&context)),
-                run_lifecycle::<RestoreController>(Arc::clone(&runtime), Arc::clone(&context)),
-                run_lifecycle::<DeleteBackupRequestController>(Arc::clone(&runtime), Arc::clone(&context)),
-                run_lifecycle::<ActionSetController>(Arc::clone(&runtime), Arc::clone(&context)),
-                blueprint::control(Arc::clone(&context)),
-                delete_backup_request::cleanup::control(Arc::clone(&context)),
-                restore::files::control(Arc::clone(&context)),
-                backup::garbage_collection::control(Arc::clone(&context)),
-                backup_storage_location::sync::control(Arc::clone(&context)),
-                schedule::control(Arc::clone(&context)),
-                run_backup_repository_controller(Arc::clone(&repositories)),
-                server_status_request::control(Arc::clone(&context)),
-                download_request::control(Arc::clone(&context)),
-                run_exposer(exposer),
-            )
-        };
+        let download_base = downloads.as_ref().and_then(|listening| listening.base.clone());
+        let controllers = Controllers::new(&leader, self.settings, plugins, download_base);
         tokio::select! {
-            _ = controllers => Ok(()),
-            peer = peers::wait_for_peer(&context.leader.client, &namespace, peers::Component::Server) => {
+            () = controllers.run() => Ok(()),
+            peer = peers::wait_for_peer(&leader.client, &namespace, peers::Component::Server) => {
                 leadership.resign().await;
                 Err(Error::Fenced(format!("{peer} serves namespace {namespace} now")))
             }

@@ -27,6 +27,7 @@ pub mod item_filter;
 pub mod item_operations;
 pub mod kill;
 pub mod log;
+mod operation_env;
 mod operation_files;
 pub mod outcome;
 mod plugin_log;
@@ -39,6 +40,7 @@ mod store_waits;
 
 pub(crate) use cancellation::unless_cancelled;
 pub use error::Error;
+pub use operation_env::OperationEnv;
 pub use plugin_log::PluginLogSink;
 pub use retry::RetryPolicy;
 pub(crate) use store_waits::show_store_waits;

@@ -1,4 +1,5 @@
-//! Error texts that restic and kopia have in common: both are Go programs with the same storage libraries.
+//! Tables that map error texts of restic and kopia to errors, and the texts that both have: they are Go programs with the same
+//! storage libraries.
 
 use std::path::Path;
 
@@ -27,15 +28,58 @@ pub(crate) const UNREACHABLE: &[&str] = &[
     DISK_ERROR,
 ];
 
+/// What a program printed before it failed.
+pub(crate) struct ErrorText<'a> {
+    /// The whole text.
+    pub text: &'a str,
+    /// The part of it that an error shows.
+    pub cause: String,
+    /// The repository's name.
+    pub repository: &'a str,
+    /// The target directory of a restore.
+    pub volume: Option<&'a Path>,
+}
+
+/// Lists of texts, and the error that each of the texts means.
+pub(crate) type ErrorRow = (&'static [&'static [&'static str]], fn(&ErrorText<'_>) -> MoverError);
+
+impl ErrorText<'_> {
+    /// The error of the first row with a text that occurs in this one.
+    pub(crate) fn classify(&self, table: &[ErrorRow]) -> Option<MoverError> {
+        let is_in_row = |(lists, _): &&ErrorRow| lists.iter().any(|patterns| contains_any(self.text, patterns));
+        table.iter().find(is_in_row).map(|(_, error)| error(self))
+    }
+
+    fn repository(&self) -> String {
+        self.repository.to_owned()
+    }
+}
+
 /// Whether a text contains one of these patterns.
-pub(crate) fn contains_any(text: &str, patterns: &[&str]) -> bool {
+fn contains_any(text: &str, patterns: &[&str]) -> bool {
     patterns.iter().any(|pattern| text.contains(pattern))
 }
 
+pub(crate) fn wrong_password(failed: &ErrorText<'_>) -> MoverError {
+    MoverError::WrongPassword { repository: failed.repository() }
+}
+
+pub(crate) fn repository_not_found(failed: &ErrorText<'_>) -> MoverError {
+    MoverError::RepositoryNotFound { repository: failed.repository() }
+}
+
+pub(crate) fn unreachable(failed: &ErrorText<'_>) -> MoverError {
+    MoverError::Unreachable { repository: failed.repository(), cause: failed.cause.clone() }
+}
+
+pub(crate) fn credentials_rejected(failed: &ErrorText<'_>) -> MoverError {
+    MoverError::CredentialsRejected { repository: failed.repository(), cause: failed.cause.clone() }
+}
+
 /// The error for a full disk: the volume's during a restore, otherwise the repository's.
-pub(crate) fn no_space(volume: Option<&Path>, repository: &str) -> MoverError {
-    match volume {
+pub(crate) fn no_space(failed: &ErrorText<'_>) -> MoverError {
+    match failed.volume {
         Some(volume) => MoverError::VolumeFull { path: volume.display().to_string() },
-        None => MoverError::RepositoryFull { repository: repository.to_owned() },
+        None => MoverError::RepositoryFull { repository: failed.repository() },
     }
 }

@@ -52,6 +52,11 @@ pub fn run(input: impl Read + Send + 'static, output: &mut dyn Write, guard: Vec
     if !is_reported {
         // The reader is gone, and the job may still run: returning now would leave its secrets behind.
         die_with_parent(&cancel);
+        tracing::warn!(
+            "job {}: nothing reads its result; waiting up to {}s for it to end, to remove its secrets",
+            job.name,
+            ABANDONED_JOB_TIMEOUT.as_secs()
+        );
         let _ = receiver.recv_timeout(ABANDONED_JOB_TIMEOUT);
         private_directory::remove_own();
     }

@@ -154,23 +154,13 @@ struct ProgressTrackers(Mutex<HashMap<String, ProgressTracker>>);
 impl ProgressTrackers {
     fn read(&self, operation: &str, report: &OperationProgress) -> item_operations::ItemOperationProgress {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (reading, progress_error) = all.entry(operation.to_owned()).or_default().read(report);
+        let (progress, progress_error) = all.entry(operation.to_owned()).or_default().read(report);
         let progress_error = progress_error
             .map(|progress_error| format!("{}: operation {operation}: {progress_error}", progress_error.reason()));
         if let Some(progress_error) = &progress_error {
             tracing::warn!("{progress_error}");
         }
-        item_operations::ItemOperationProgress {
-            completed: reading.completed,
-            error: reading.error,
-            done: reading.done,
-            total: reading.total,
-            units: reading.units,
-            description: reading.description,
-            started: reading.started,
-            updated: reading.updated,
-            fault: progress_error,
-        }
+        item_operations::ItemOperationProgress { fault: progress_error, ..progress }
     }
 }
 

@@ -44,7 +44,7 @@ pub use item_actions::{
 pub use launch_config::{LaunchConfig, Supervision};
 pub use log_sink::{LogLevel, LogLine, LogSink, TracingLogSink};
 pub use object_store::{USE_PLUGIN_CONFIG_KEY, open_store};
-pub use progress::{ProgressError, ProgressTracker, Reading};
+pub use progress::{ProgressError, ProgressTracker};
 pub use registry::{PluginKind, PluginRegistry, RegisteredPlugin, qualified_name};
 pub use sanitize::sanitize;
 pub use session::{ObserverGuard, Session};

@@ -1,11 +1,12 @@
 //! Validation of the progress that plugins report.
 
 use jiff::Timestamp;
+use plimsoll_engine::item_operations::ItemOperationProgress;
 
 use crate::sanitize::sanitize_to;
 use crate::wire::OperationProgress;
 
-/// An inconsistency of a progress report. The reading that is returned with it has been corrected.
+/// An inconsistency of a progress report. The progress that is returned with it has been corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgressError {
@@ -41,34 +42,6 @@ impl ProgressError {
     }
 }
 
-/// A corrected report.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
-    /// Whether the operation has ended, successfully or not.
-    pub completed: bool,
-    /// The error; empty if it did not fail.
-    pub error: String,
-    /// Units done; never less than before, never more than the total.
-    pub done: u64,
-    /// Total units; zero while unknown.
-    pub total: u64,
-    /// The unit, as the plugin reports it.
-    pub units: String,
-    /// The description, as the plugin reports it.
-    pub description: String,
-    /// Start time, if reported.
-    pub started: Option<Timestamp>,
-    /// Time of the report, if reported.
-    pub updated: Option<Timestamp>,
-}
-
-impl Reading {
-    /// Whether the unit is bytes.
-    pub fn counts_bytes(&self) -> bool {
-        matches!(self.units.to_ascii_lowercase().as_str(), "" | "b" | "byte" | "bytes")
-    }
-}
-
 /// Tracks the reports of one operation.
 #[derive(Debug, Default)]
 pub struct ProgressTracker {
@@ -76,8 +49,8 @@ pub struct ProgressTracker {
 }
 
 impl ProgressTracker {
-    /// Corrects a report; returns the inconsistency, if any.
-    pub fn read(&mut self, report: &OperationProgress) -> (Reading, Option<ProgressError>) {
+    /// Corrects a report: what is done is never less than before and never more than the total. Returns the inconsistency, if any.
+    pub fn read(&mut self, report: &OperationProgress) -> (ItemOperationProgress, Option<ProgressError>) {
         let (done, total) = (u64::try_from(report.n_completed), u64::try_from(report.n_total));
         let negative = done.is_err() || total.is_err();
         let (mut done, total) = (done.unwrap_or(0), total.unwrap_or(0));
@@ -91,7 +64,7 @@ impl ProgressTracker {
             done = if total > 0 { self.done.min(total) } else { self.done };
         }
         self.done = done;
-        let reading = Reading {
+        let progress = ItemOperationProgress {
             completed: report.completed,
             error: sanitize_to(&report.err, 1024),
             done,
@@ -100,8 +73,9 @@ impl ProgressTracker {
             description: sanitize_to(&report.description, 400),
             started: report.started.as_ref().and_then(timestamp),
             updated: report.updated.as_ref().and_then(timestamp),
+            fault: None,
         };
-        (reading, problem)
+        (progress, problem)
     }
 }
 
@@ -125,8 +99,8 @@ mod tests {
     fn inconsistent_progress_is_reported_and_corrected() {
         let mut tracker = ProgressTracker::default();
         let mut read = |done, total| {
-            let (reading, fault) = tracker.read(&report(done, total));
-            (reading.done, reading.total, fault.map(|fault| fault.to_string()))
+            let (progress, fault) = tracker.read(&report(done, total));
+            (progress.done, progress.total, fault.map(|fault| fault.to_string()))
         };
         assert_eq!(read(5, 0), (5, 0, None));
         assert_eq!(read(6, 10), (6, 10, None));
@@ -145,8 +119,8 @@ mod tests {
             updated: Some(prost_types::Timestamp { seconds: 5, nanos: 0 }),
             ..OperationProgress::default()
         };
-        let (reading, _) = ProgressTracker::default().read(&report);
-        assert_eq!((reading.description.as_str(), reading.started), ("copying  [1m", None));
-        assert_eq!(reading.updated, Some(Timestamp::from_second(5).unwrap()));
+        let (progress, _) = ProgressTracker::default().read(&report);
+        assert_eq!((progress.description.as_str(), progress.started), ("copying  [1m", None));
+        assert_eq!(progress.updated, Some(Timestamp::from_second(5).unwrap()));
     }
 }

@@ -37,6 +37,7 @@ use crate::wait;
 use directories::Directories;
 use driver::{Driver, FAULT, FAULT_BUSY, FAULT_REJECT, READY_AFTER};
 use provisioner::Provisioner;
+use services::listen;
 
 /// The driver's name.
 pub const DRIVER: &str = "csi.plimsoll.test";
@@ -111,8 +112,8 @@ impl Csi {
         let runtime = self.runtime.as_ref().context("it has ended")?;
         // Sockets belong to the runtime in which they are created.
         let _context = runtime.enter();
-        runtime.spawn(self.driver.services().listen(&self.sockets[0])?);
-        runtime.spawn(self.driver.registrar(&self.sockets[0]).listen(&self.sockets[1])?);
+        runtime.spawn(listen(self.driver.services(), &self.sockets[0])?);
+        runtime.spawn(listen(self.driver.registrar(&self.sockets[0]), &self.sockets[1])?);
         let driver = Arc::clone(&self.driver);
         runtime.spawn(async move {
             if let Ok(client) = Client::try_from(config) {

@@ -3,7 +3,8 @@ use plimsoll_archive::item_operations::{BackupItemOperation, ResourceIdentifier}
 use plimsoll_archive::resource_list::{ResourceList, RestoreResult};
 use plimsoll_archive::results::Results;
 use plimsoll_archive::volume_info::{
-    BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo, PodVolumeInfo, VolumeSnapshot,
+    BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo, PodVolumeInfo, RestoreVolumeInfo, SnapshotInfo, VolumeNames,
+    VolumeSnapshot,
 };
 use serde_json::{Value, json};
 
@@ -84,9 +85,15 @@ fn item_operations_have_capitalized_identifiers() {
 #[test]
 fn volume_infos_have_capitalized_fields_where_velero_has() {
     let info = BackupVolumeInfo {
-        pv_name: "pv".into(),
-        csi_snapshot_info: Some(CsiSnapshotInfo { ready_to_use: Some(true), ..CsiSnapshotInfo::default() }),
-        native_snapshot_info: Some(NativeSnapshotInfo { phase: "Completed".into(), ..NativeSnapshotInfo::default() }),
+        volume: VolumeNames { pv_name: "pv".into(), ..VolumeNames::default() },
+        snapshot: SnapshotInfo {
+            csi_snapshot_info: Some(CsiSnapshotInfo { ready_to_use: Some(true), ..CsiSnapshotInfo::default() }),
+            native_snapshot_info: Some(NativeSnapshotInfo {
+                phase: "Completed".into(),
+                ..NativeSnapshotInfo::default()
+            }),
+            ..SnapshotInfo::default()
+        },
         pvb_info: Some(PodVolumeInfo { phase: "Completed".into(), ..PodVolumeInfo::default() }),
         ..BackupVolumeInfo::default()
     };
@@ -98,6 +105,36 @@ fn volume_infos_have_capitalized_fields_where_velero_has() {
     assert_eq!(value.get("pvcName"), None);
     assert_eq!((value["skipped"].clone(), value["snapshotDataMoved"].clone()), (json!(false), json!(false)));
     assert_eq!(serde_json::from_value::<BackupVolumeInfo>(value).unwrap(), info);
+}
+
+#[test]
+fn volume_infos_have_the_fields_in_the_order_of_velero() {
+    let volume = VolumeNames { pvc_name: "c".into(), pvc_namespace: "n".into(), pv_name: "v".into() };
+    let snapshot =
+        SnapshotInfo { native_snapshot_info: Some(NativeSnapshotInfo::default()), ..SnapshotInfo::default() };
+    let native = r#""nativeSnapshotInfo":{"snapshotHandle":"","volumeType":"","volumeAZ":"","iops":"","Phase":""}"#;
+    let backup = BackupVolumeInfo {
+        volume: volume.clone(),
+        backup_method: "NativeSnapshot".into(),
+        result: "succeeded".into(),
+        snapshot: snapshot.clone(),
+        pvb_info: Some(PodVolumeInfo::default()),
+        ..BackupVolumeInfo::default()
+    };
+    let text = serde_json::to_string(&backup).unwrap();
+    let expected = format!(
+        r#"{{"pvcName":"c","pvcNamespace":"n","pvName":"v","backupMethod":"NativeSnapshot","snapshotDataMoved":false,"preserveLocalSnapshot":false,"skipped":false,"result":"succeeded",{native},"pvbInfo":{{"uploaderType":"","volumeName":"","podName":"","podNamespace":"","Phase":""}}}}"#
+    );
+    assert_eq!(text, expected);
+    assert_eq!(serde_json::from_str::<BackupVolumeInfo>(&text).unwrap(), backup);
+    let restore =
+        RestoreVolumeInfo { volume, restore_method: "NativeSnapshot".into(), snapshot, ..RestoreVolumeInfo::default() };
+    let text = serde_json::to_string(&restore).unwrap();
+    let expected = format!(
+        r#"{{"pvcName":"c","pvcNamespace":"n","pvName":"v","restoreMethod":"NativeSnapshot","snapshotDataMoved":false,{native}}}"#
+    );
+    assert_eq!(text, expected);
+    assert_eq!(serde_json::from_str::<RestoreVolumeInfo>(&text).unwrap(), restore);
 }
 
 #[test]

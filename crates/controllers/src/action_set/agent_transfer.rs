@@ -16,8 +16,7 @@ use plimsoll_volumes::fs_backup::{Follower, TransferLost};
 use plimsoll_volumes::transfer::agent_lease::lease_name;
 
 use super::transfer_objects::{self, Authorize};
-use super::{mover_job, transfer_status};
-use crate::context::Context;
+use super::{ActionSetContext, mover_job, transfer_status};
 
 /// Note of a phase that has created a transfer.
 const TRANSFER_NOTE: &str = "transfer";
@@ -26,11 +25,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The data movers of this server: `plimsoll mover`, and the agents of the nodes.
 pub struct NodeAgents {
-    context: Arc<Context>,
+    context: Arc<ActionSetContext>,
 }
 
 impl NodeAgents {
-    pub fn new(context: Arc<Context>) -> Self {
+    pub fn new(context: Arc<ActionSetContext>) -> Self {
         Self { context }
     }
 
@@ -86,7 +85,7 @@ impl NodeAgents {
     async fn follow(&self, call: &Call, name: &str, pod: &str) -> Result<(BackupSummary, String), Error> {
         let selector = transfer_objects::selector(&call.identity);
         let follower: Follower<PodVolumeBackup> =
-            Follower::start(&self.context.transfers, selector, self.context.settings.fs_backup_timeout);
+            Follower::start(&self.context.transfers, selector, self.context.fs_backup_timeout);
         let end = follower.follow(name, call.task.child(format!("transfer of pod {pod} by its node's agent")));
         let transfer = tokio::select! {
             transfer = end => transfer,

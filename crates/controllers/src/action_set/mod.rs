@@ -26,22 +26,24 @@ mod transfer_objects;
 mod transfer_status;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures::future::join_all;
 use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionState};
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::validate;
+use plimsoll_blueprint::functions::ToolsImage;
 use plimsoll_blueprint::results::{ActionSetResults, CANCELLED};
 use plimsoll_engine::log::OperationLog;
 use plimsoll_engine::ports::Journal;
 use plimsoll_engine::{Error, kill};
-use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
+use plimsoll_operations::{Completion, ItemCounters, Job, LeaderClient, Lifecycle, Requirements, SubjectState};
 use plimsoll_progress::{Ending, Snapshot};
+use plimsoll_volumes::fs_backup::TransferServices;
 use serde_json::{Value, json};
 
 use self::plan::PlannedAction;
 use self::running::RunningActionSet;
-use crate::context::Context;
 
 /// Our finalizer on an ActionSet while it runs: an ActionSet that is deleted is cancelled first.
 pub const FINALIZER: &str = "actionsets.plimsoll.dev/running";
@@ -52,12 +54,25 @@ const MAX_CONCURRENT_ACTION_SETS: usize = 100;
 #[derive(Default)]
 pub struct LiveState(OnceLock<Arc<RunningActionSet>>);
 
+/// What ActionSets need.
+pub struct ActionSetContext {
+    pub leader: LeaderClient,
+    /// Creates and follows transfers of volume data.
+    pub transfers: Arc<TransferServices>,
+    /// The timeout of a transfer.
+    pub fs_backup_timeout: Duration,
+    /// The ServiceAccount of pods that functions create.
+    pub service_account: Option<String>,
+    /// The image with the tools of functions.
+    pub tools: Option<ToolsImage>,
+}
+
 /// The lifecycle of an ActionSet.
 pub struct ActionSetController;
 
 impl Lifecycle for ActionSetController {
     type Resource = ActionSet;
-    type Context = Context;
+    type Context = ActionSetContext;
     type LiveState = LiveState;
     const VERB: &'static str = "run";
     const ITEM_COUNTERS: ItemCounters = ItemCounters::NONE;
@@ -79,7 +94,7 @@ impl Lifecycle for ActionSetController {
         validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default()
     }
 
-    async fn check_requirements(subject: &ActionSet, context: &Context) -> Result<Requirements, Error> {
+    async fn check_requirements(subject: &ActionSet, context: &ActionSetContext) -> Result<Requirements, Error> {
         let faults = match plan::load(subject, &context.leader.client, &context.leader.namespace).await? {
             Ok(_) => Vec::new(),
             Err(faults) => faults,
@@ -99,7 +114,7 @@ impl Lifecycle for ActionSetController {
         json!({ "state": "failed", "error": { "message": reason } })
     }
 
-    fn concurrency(_: &Context) -> usize {
+    fn concurrency(_: &ActionSetContext) -> usize {
         MAX_CONCURRENT_ACTION_SETS
     }
 

@@ -112,7 +112,7 @@ impl Phase<'_> {
             progress,
             Arc::new(host),
         );
-        call.service_account.clone_from(&job.context.settings.service_account);
+        call.service_account.clone_from(&job.context.service_account);
         call.data_movers = Some(Arc::new(NodeAgents::new(Arc::clone(&job.context))));
         call
     }
@@ -125,7 +125,7 @@ impl Phase<'_> {
             pod_override,
             labels: spec.pod_labels.clone(),
             annotations: spec.pod_annotations.clone(),
-            tools_image: self.job.context.settings.tools.clone(),
+            tools_image: self.job.context.tools.clone(),
         }
     }
 

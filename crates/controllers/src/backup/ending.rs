@@ -30,8 +30,9 @@ pub(super) fn completion_of(results: &BackupResults) -> Completion {
 /// Snapshots whose data was moved are counted as operations, not as snapshots: they do not stay.
 fn count_csi_snapshots(infos: &[BackupVolumeInfo], completion: &mut Completion) {
     let taken = |info: &&BackupVolumeInfo| info.backup_method == "CSISnapshot" && !info.snapshot_data_moved;
-    let ready =
-        |info: &&BackupVolumeInfo| info.csi_snapshot_info.as_ref().and_then(|csi| csi.ready_to_use) == Some(true);
+    let ready = |info: &&BackupVolumeInfo| {
+        info.snapshot.csi_snapshot_info.as_ref().and_then(|csi| csi.ready_to_use) == Some(true)
+    };
     let attempted = infos.iter().filter(taken).count();
     if attempted > 0 {
         completion.status["csiVolumeSnapshotsAttempted"] = json!(attempted);

@@ -1,44 +1,40 @@
 //! Plugins and volumes of a Backup.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use kube::ResourceExt;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::PodVolumeBackup;
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_engine::backup::{BackupExtensions, BackupState, PlannedBackup};
 use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_operations::Job;
-use plimsoll_plugin::PluginActions;
 use plimsoll_volumes::csi::{self, CsiBackup};
 use plimsoll_volumes::fs_backup::{self, FsBackupPolicy};
 use plimsoll_volumes::snapshotter::{self, CombinedVolumeBackup, SnapshotBackup};
 
 use super::BackupController;
 use super::volumes::{csi_parameters, fs_backup_of, snapshot_parameters};
+use crate::job_extensions::{OpenedPlugins, transfer_timeout};
 use crate::plugins;
 
 /// The plugins and volumes of one Backup.
 pub(super) struct JobExtensions<'a> {
     job: &'a Job<BackupController>,
-    actions: OnceLock<PluginActions>,
-    snapshots: OnceLock<Arc<SnapshotBackup>>,
+    plugins: OpenedPlugins,
 }
 
 impl<'a> JobExtensions<'a> {
     pub(super) fn new(job: &'a Job<BackupController>) -> Self {
-        Self { job, actions: OnceLock::new(), snapshots: OnceLock::new() }
+        Self { job, plugins: OpenedPlugins::default() }
     }
 
     async fn add_plugins_and_volumes(&self, planned: &mut PlannedBackup, state: &BackupState) -> Result<(), Error> {
-        let context = &self.job.context;
-        let timeout = context.settings.fs_backup_timeout;
-        let (limit, unread) = fs_backup::transfer_timeout(self.job.subject.annotations(), timeout);
+        let (limit, unread) = transfer_timeout(self.job);
         planned.plan.warnings.extend(unread);
-        let added = plugins::add_backup_actions(context, planned, &state.plugin_log).await;
-        let _ = self.actions.set(added);
+        let added = plugins::add_backup_actions(&self.job.context, planned, &state.plugin_log).await;
+        let _ = self.plugins.actions.set(added);
         self.add_volumes(planned, state, limit).await
     }
 
@@ -57,7 +53,7 @@ impl<'a> JobExtensions<'a> {
         let parameters = csi_parameters(job, planned, state, policy.clone(), !locations.0.is_empty()).await?;
         let csi = CsiBackup::register(parameters, &mut planned.actions, planned.item_filter.catalog())?;
         let snapshots = Arc::new(SnapshotBackup::new(snapshot_parameters(job, planned, state, locations)));
-        let _ = self.snapshots.set(Arc::clone(&snapshots));
+        let _ = self.plugins.snapshots.set(Arc::clone(snapshots.context()));
         let pods = fs_backup_of(job, state, policy, limit).await?;
         planned.volumes = Some(Arc::new(CombinedVolumeBackup { pods, snapshots, csi }));
         Ok(())
@@ -74,14 +70,7 @@ impl BackupExtensions for JobExtensions<'_> {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            if let Some(actions) = self.actions.get() {
-                actions.close().await;
-            }
-            if let Some(snapshots) = self.snapshots.get() {
-                snapshots.close().await;
-            }
-        })
+        Box::pin(self.plugins.close())
     }
 
     /// The objects of CSI snapshots are deleted when the backup has ended; the snapshots stay, unless their data was moved.

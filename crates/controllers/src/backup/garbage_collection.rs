@@ -14,19 +14,25 @@ use plimsoll_api::velero::v1::{
 };
 use plimsoll_engine::{Error, kill};
 use plimsoll_operations::controller::{duration_until, run_controller};
-use plimsoll_operations::{EventType, Lifecycle, SubjectState};
+use plimsoll_operations::{EventType, LeaderClient, Lifecycle, SubjectState};
 use plimsoll_volumes::storage_location::is_read_only;
 use serde_json::json;
 use tracing::info;
 
 use crate::backup::BackupController;
-use crate::context::Context;
 
 /// Label: why an expired backup is still there.
 const FAILURE: &str = "velero.io/gc-failure";
 
+/// What the collection of expired Backups needs.
+pub struct GarbageCollectionContext {
+    pub leader: LeaderClient,
+    /// How often a Backup is checked.
+    pub frequency: Duration,
+}
+
 /// Runs the controller until the future is dropped.
-pub async fn control(context: Arc<Context>) {
+pub async fn control(context: Arc<GarbageCollectionContext>) {
     run_controller::<Backup, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
@@ -59,8 +65,8 @@ fn obstacle(location: Option<&BackupStorageLocation>) -> Option<&'static str> {
     }
 }
 
-async fn reconcile(backup: Arc<Backup>, context: Arc<Context>) -> Result<Action, Error> {
-    let every = context.settings.garbage_collection_frequency;
+async fn reconcile(backup: Arc<Backup>, context: Arc<GarbageCollectionContext>) -> Result<Action, Error> {
+    let every = context.frequency;
     match expiration(&backup, Timestamp::now()) {
         Expiration::Unlimited => Ok(Action::requeue(every)),
         Expiration::Fresh(left) => Ok(Action::requeue((left + Duration::from_secs(1)).min(every))),
@@ -76,14 +82,17 @@ async fn reconcile(backup: Arc<Backup>, context: Arc<Context>) -> Result<Action,
     }
 }
 
-async fn find_location(backup: &Backup, context: &Context) -> Result<Option<BackupStorageLocation>, Error> {
+async fn find_location(
+    backup: &Backup,
+    context: &GarbageCollectionContext,
+) -> Result<Option<BackupStorageLocation>, Error> {
     let Some(name) = backup.spec.storage_location.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
     let found = context.leader.api::<BackupStorageLocation>().get_opt(name).await;
     found.map_err(|e| Error::api(format!("read location {name}"), e))
 }
 
 /// Says on the backup why it is still there, or no longer.
-async fn label(backup: &Backup, obstacle: Option<&str>, context: &Context) -> Result<(), Error> {
+async fn label(backup: &Backup, obstacle: Option<&str>, context: &GarbageCollectionContext) -> Result<(), Error> {
     if backup.labels().get(FAILURE).map(String::as_str) == obstacle {
         return Ok(());
     }
@@ -103,7 +112,7 @@ async fn label(backup: &Backup, obstacle: Option<&str>, context: &Context) -> Re
 }
 
 /// Whether its deletion was requested already.
-async fn has_request(backup: &Backup, context: &Context) -> Result<bool, Error> {
+async fn has_request(backup: &Backup, context: &GarbageCollectionContext) -> Result<bool, Error> {
     let all = context.leader.api::<DeleteBackupRequest>().list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api("list deletion requests", e))?;
     let name = backup.name_any();
@@ -113,7 +122,7 @@ async fn has_request(backup: &Backup, context: &Context) -> Result<bool, Error> 
     }))
 }
 
-async fn request(backup: &Backup, context: &Context) -> Result<(), Error> {
+async fn request(backup: &Backup, context: &GarbageCollectionContext) -> Result<(), Error> {
     context.leader.fence.check()?;
     let name = backup.name_any();
     info!("backup {name} has expired: asking for its deletion");

@@ -7,7 +7,6 @@ mod object;
 mod volumes;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use kube::ResourceExt;
 use plimsoll_api::validate;
@@ -15,7 +14,6 @@ use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec};
 use plimsoll_engine::Error;
 use plimsoll_engine::backup::{self, BackupEnv, BackupInput, BackupOutcome};
 use plimsoll_engine::item_filter::ItemFilter;
-use plimsoll_engine::ports::{Journal, LeadershipGuard};
 use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_volumes::snapshotter;
@@ -96,16 +94,7 @@ impl Lifecycle for BackupController {
             spec: job.subject.spec.clone(),
             journal_entries: job.journal_entries.clone(),
         };
-        let env = BackupEnv {
-            cluster: job.context.leader.cluster.clone(),
-            object: &object,
-            extensions: &extensions,
-            guard: Arc::clone(&job.record) as Arc<dyn LeadershipGuard>,
-            journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
-            cancel: job.cancel.clone(),
-            scratch: job.scratch.path().to_owned(),
-            root: job.tree.root(),
-        };
+        let env = BackupEnv { operation: job.engine_env(), object: &object, extensions: &extensions };
         Ok(match Box::pin(backup::execute(input, env)).await? {
             BackupOutcome::Committed(results) => ending::completion_of(&results),
             BackupOutcome::AlreadyCommitted(metadata) => ending::adopt(&metadata),

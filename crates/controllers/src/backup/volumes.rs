@@ -3,22 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{BackupSpec, UploaderConfigForBackup, UploaderSettings};
 use plimsoll_engine::Error;
 use plimsoll_engine::backup::{BackupState, PlannedBackup};
-use plimsoll_engine::item_operations::operation_timeout;
-use plimsoll_engine::ports::Journal;
 use plimsoll_operations::Job;
-use plimsoll_volumes::VolumeJob;
 use plimsoll_volumes::csi::{CsiBackupParameters, DataMovement};
 use plimsoll_volumes::fs_backup::{FsBackup, FsBackupParameters, FsBackupPolicy};
 use plimsoll_volumes::snapshotter::{self, SnapshotBackupParameters};
 use serde_json::Value;
 
 use super::BackupController;
-use crate::plugins;
+use crate::job_extensions::{SnapshotParts, snapshot_job, volume_job};
 
 /// Default timeout of a CSI snapshot.
 const DEFAULT_CSI_SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(10);
@@ -45,7 +41,7 @@ pub(super) async fn csi_parameters(
     };
     Ok(CsiBackupParameters {
         services: Arc::clone(&job.context.transfers),
-        job: volume_job(job, state),
+        job: volume_job(job, &state.stages),
         backup: state.backup.clone(),
         wanted: spec.snapshot_volumes,
         plugins,
@@ -64,21 +60,19 @@ pub(super) fn snapshot_parameters(
     state: &BackupState,
     locations: snapshotter::ChosenLocations,
 ) -> SnapshotBackupParameters {
-    let metadata = &job.subject.metadata;
+    let parts = SnapshotParts {
+        stages: &state.stages,
+        operations: &state.operations,
+        plugin_log: &state.plugin_log,
+        timeout: job.subject.spec.item_operation_timeout.as_ref(),
+    };
     SnapshotBackupParameters {
-        services: Arc::clone(&job.context.snapshots),
-        job: volume_job(job, state),
-        created: metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0),
-        labels: metadata.labels.clone().unwrap_or_default(),
+        job: snapshot_job(job, job.id.name.clone(), &parts),
+        labels: job.subject.metadata.labels.clone().unwrap_or_default(),
         wanted: job.subject.spec.snapshot_volumes,
         policies: planned.policies.clone(),
         locations,
         item_filter: Arc::clone(&planned.item_filter),
-        journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
-        known: job.journal_entries.clone(),
-        operations: Arc::clone(&state.operations),
-        logs: plugins::lines(&state.plugin_log),
-        limit: operation_timeout(job.subject.spec.item_operation_timeout.as_ref()),
     }
 }
 
@@ -91,23 +85,13 @@ pub(super) async fn fs_backup_of(
 ) -> Result<FsBackup, Error> {
     FsBackup::new(FsBackupParameters {
         services: Arc::clone(&job.context.transfers),
-        job: volume_job(job, state),
+        job: volume_job(job, &state.stages),
         location: location(state),
         policy,
         limit,
         settings: uploader_settings(&job.subject.spec),
     })
     .await
-}
-
-/// The Backup, as whatever works on its volumes needs it.
-fn volume_job(job: &Job<BackupController>, state: &BackupState) -> VolumeJob {
-    VolumeJob {
-        name: job.id.name.clone(),
-        uid: job.id.uid.clone(),
-        owner: job.id.owner(),
-        task: state.stages.planned("volumes"),
-    }
 }
 
 /// The name of the location, defaults included.

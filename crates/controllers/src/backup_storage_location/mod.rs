@@ -15,16 +15,28 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{BackupStorageLocation, LocationPhase};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
-use plimsoll_operations::{EventType, WatchBackoff};
+use plimsoll_operations::{EventType, LeaderClient, WatchBackoff};
+use plimsoll_volumes::storage_location::StorageLocations;
 use serde_json::json;
 use tracing::warn;
 
-use crate::context::Context;
+use crate::sync_warnings::SyncWarnings;
 
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
+/// What the check and the sync of locations need.
+pub struct StorageLocationContext {
+    pub leader: LeaderClient,
+    /// Opens them.
+    pub storage: Arc<StorageLocations>,
+    /// Warnings of the sync, by location.
+    pub sync_warnings: SyncWarnings,
+    /// The default of `backupSyncPeriod`.
+    pub sync_period: Duration,
+}
+
 /// Runs the controller until the future is dropped.
-pub async fn control(context: Arc<Context>) {
+pub async fn control(context: Arc<StorageLocationContext>) {
     let api: Api<BackupStorageLocation> = Api::namespaced(context.leader.client.clone(), &context.leader.namespace);
     Controller::new(api, watcher::Config::default())
         .trigger_backoff(WatchBackoff::default())
@@ -40,7 +52,10 @@ pub async fn control(context: Arc<Context>) {
         .await;
 }
 
-async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) -> Result<Action, Error> {
+async fn reconcile(
+    location: Arc<BackupStorageLocation>,
+    context: Arc<StorageLocationContext>,
+) -> Result<Action, Error> {
     let every = location.spec.validation_frequency.as_ref().and_then(GoDuration::as_std).unwrap_or(CHECK_INTERVAL);
     let status = location.status.clone().unwrap_or_default();
     let due = status.last_validation_time.as_ref().is_none_or(|last| is_due(last.0, every));
@@ -59,7 +74,10 @@ fn is_due(last: Timestamp, every: Duration) -> bool {
 
 /// Opens the location and lists it; the inner error is the reason why it cannot be used. An API server that does not answer says
 /// nothing about the location: its status stays as it is.
-async fn check(location: &BackupStorageLocation, context: &Context) -> Result<Result<(), String>, Error> {
+async fn check(
+    location: &BackupStorageLocation,
+    context: &StorageLocationContext,
+) -> Result<Result<(), String>, Error> {
     let store = match context.storage.open_quickly(location).await {
         Err(error @ Error::Api { .. }) if error.is_retryable() => return Err(error),
         Err(error) => return Ok(Err(error.to_string())),
@@ -72,7 +90,7 @@ async fn check(location: &BackupStorageLocation, context: &Context) -> Result<Re
 
 async fn write_verdict(
     location: &BackupStorageLocation,
-    context: &Context,
+    context: &StorageLocationContext,
     verdict: Result<(), String>,
 ) -> Result<(), Error> {
     context.leader.fence.check()?;
@@ -93,7 +111,11 @@ async fn write_verdict(
 }
 
 /// An Event whenever a location becomes usable or unusable.
-async fn record_transition(location: &BackupStorageLocation, context: &Context, verdict: &Result<(), String>) {
+async fn record_transition(
+    location: &BackupStorageLocation,
+    context: &StorageLocationContext,
+    verdict: &Result<(), String>,
+) {
     let known = location.status.as_ref().and_then(|status| status.phase.clone());
     let about = location.object_ref(&());
     match verdict {

@@ -24,13 +24,13 @@ use tracing::{info, warn};
 use self::foreign::SYNCING;
 use self::import::{finish, import_backup};
 use self::plan::{ClusterBackup, plan};
-use crate::context::Context;
+use super::StorageLocationContext;
 
 /// How soon a location that cannot be synced is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs the controller until the future is dropped.
-pub async fn control(context: Arc<Context>) {
+pub async fn control(context: Arc<StorageLocationContext>) {
     run_controller::<BackupStorageLocation, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
@@ -44,8 +44,11 @@ fn period(location: &BackupStorageLocation, default: Duration) -> Option<Duratio
     Some(wanted.unwrap_or(default)).filter(|period| !period.is_zero())
 }
 
-async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) -> Result<Action, Error> {
-    let Some(period) = period(&location, context.settings.backup_sync_period) else {
+async fn reconcile(
+    location: Arc<BackupStorageLocation>,
+    context: Arc<StorageLocationContext>,
+) -> Result<Action, Error> {
+    let Some(period) = period(&location, context.sync_period) else {
         return Ok(Action::await_change());
     };
     let status = location.status.clone().unwrap_or_default();
@@ -67,7 +70,11 @@ async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) 
 }
 
 /// Writes the time of the sync, and a warning. The same warning is written once.
-async fn report(location: &BackupStorageLocation, warning: Option<String>, context: &Context) -> Result<(), Error> {
+async fn report(
+    location: &BackupStorageLocation,
+    warning: Option<String>,
+    context: &StorageLocationContext,
+) -> Result<(), Error> {
     context.leader.fence.check()?;
     let name = location.name_any();
     let mut status = json!({ "lastSyncedTime": format!("{:.0}", Timestamp::now()) });
@@ -87,7 +94,7 @@ async fn report(location: &BackupStorageLocation, warning: Option<String>, conte
 }
 
 /// Runs one sync. Returns warnings.
-async fn sync(location: &BackupStorageLocation, context: &Context) -> Result<Option<String>, Error> {
+async fn sync(location: &BackupStorageLocation, context: &StorageLocationContext) -> Result<Option<String>, Error> {
     let store = context.storage.open_quickly(location).await?;
     let listed = store.list_directories(layout::BACKUPS_DIRECTORY).await?;
     let backups = context.leader.api::<Backup>().list(&ListParams::default()).await;

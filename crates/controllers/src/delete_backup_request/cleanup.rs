@@ -8,16 +8,15 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use plimsoll_api::velero::v1::{DeleteBackupRequest, DeleteBackupRequestPhase};
 use plimsoll_engine::Error;
+use plimsoll_operations::OperationRuntime;
 use plimsoll_operations::controller::{duration_until, run_controller, time_after};
-
-use crate::context::Context;
 
 /// Retention of failed requests.
 const FAILED_REQUEST_RETENTION: Duration = Duration::from_hours(24);
 
 /// Runs the controller until the future is dropped.
-pub async fn control(context: Arc<Context>) {
-    run_controller::<DeleteBackupRequest, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
+pub async fn control(runtime: Arc<OperationRuntime>) {
+    run_controller::<DeleteBackupRequest, _, _, _>(&runtime.leader, Arc::clone(&runtime), reconcile).await;
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -40,13 +39,13 @@ fn decide(request: &DeleteBackupRequest, running: bool, now: Timestamp) -> Decis
     if status.errors.is_empty() || ends <= now { Decision::Delete } else { Decision::Keep(duration_until(ends, now)) }
 }
 
-async fn reconcile(request: Arc<DeleteBackupRequest>, context: Arc<Context>) -> Result<Action, Error> {
-    let running = context.runtime.active.contains(&request.uid().unwrap_or_default());
+async fn reconcile(request: Arc<DeleteBackupRequest>, runtime: Arc<OperationRuntime>) -> Result<Action, Error> {
+    let running = runtime.active.contains(&request.uid().unwrap_or_default());
     match decide(&request, running, Timestamp::now()) {
         Decision::Leave => Ok(Action::await_change()),
         Decision::Keep(time) => Ok(Action::requeue(time)),
         Decision::Delete => {
-            context.leader.delete::<DeleteBackupRequest>(&request.name_any()).await?;
+            runtime.leader.delete::<DeleteBackupRequest>(&request.name_any()).await?;
             Ok(Action::await_change())
         }
     }

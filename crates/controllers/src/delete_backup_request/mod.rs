@@ -4,8 +4,6 @@ mod admission;
 pub mod cleanup;
 mod extensions;
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
@@ -15,7 +13,6 @@ use plimsoll_api::velero::v1::{
     Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase,
 };
 use plimsoll_engine::delete::{self, DeleteEnv, DeleteOutcome};
-use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::{Completion, EventType, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use serde_json::{Value, json};
@@ -113,13 +110,9 @@ impl Lifecycle for DeleteBackupRequestController {
 async fn delete_backup(job: &Job<DeleteBackupRequestController>, backup: &Backup) -> Result<DeleteOutcome, Error> {
     let extensions = JobExtensions::new(job, backup);
     let env = DeleteEnv {
-        cluster: job.context.leader.cluster.clone(),
+        operation: job.engine_env(),
         namespace: job.context.leader.namespace.clone(),
         extensions: &extensions,
-        guard: Arc::clone(&job.record) as Arc<dyn LeadershipGuard>,
-        cancel: job.cancel.clone(),
-        scratch: job.scratch.path().to_owned(),
-        root: job.tree.root(),
     };
     delete::execute(backup, env).await
 }

@@ -16,20 +16,30 @@ use plimsoll_api::velero::v1::{
 };
 use plimsoll_archive::layout;
 use plimsoll_engine::Error;
-use plimsoll_operations::EventType;
 use plimsoll_operations::controller::{duration_until, run_controller, time_after};
+use plimsoll_operations::{EventType, LeaderClient, LiveProgress};
+use plimsoll_volumes::storage_location::StorageLocations;
 use serde_json::{Value, json};
 
 use self::links::{Signer, Target};
-use crate::context::Context;
 
 /// A link is good for so long.
 const VALID_FOR: Duration = Duration::from_mins(10);
 /// How soon a request without a link is tried again; clients wait up to a minute.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What the controller of DownloadRequests needs.
+pub struct DownloadRequestContext {
+    pub leader: LeaderClient,
+    /// Opens locations.
+    pub storage: Arc<StorageLocations>,
+    pub live: LiveProgress,
+    /// What comes before the path in a link to a directory's object.
+    pub download_base: Option<String>,
+}
+
 /// Runs the controller until the future is dropped.
-pub async fn control(context: Arc<Context>) {
+pub async fn control(context: Arc<DownloadRequestContext>) {
     run_controller::<DownloadRequest, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
@@ -49,7 +59,7 @@ fn decide(request: &DownloadRequest, now: Timestamp) -> Decision {
     }
 }
 
-async fn reconcile(request: Arc<DownloadRequest>, context: Arc<Context>) -> Result<Action, Error> {
+async fn reconcile(request: Arc<DownloadRequest>, context: Arc<DownloadRequestContext>) -> Result<Action, Error> {
     match decide(&request, Timestamp::now()) {
         Decision::Keep(time) => Ok(Action::requeue(time + Duration::from_millis(100))),
         Decision::Delete => {
@@ -60,7 +70,7 @@ async fn reconcile(request: Arc<DownloadRequest>, context: Arc<Context>) -> Resu
     }
 }
 
-async fn answer(request: &DownloadRequest, context: &Context) -> Result<Action, Error> {
+async fn answer(request: &DownloadRequest, context: &DownloadRequestContext) -> Result<Action, Error> {
     let expiration = format!("{:.0}", time_after(Timestamp::now(), VALID_FOR));
     let known = request.status.clone().unwrap_or_default();
     match link(&request.spec.target.clone().unwrap_or_default(), context).await? {
@@ -83,7 +93,7 @@ async fn answer(request: &DownloadRequest, context: &Context) -> Result<Action, 
     }
 }
 
-async fn write(request: &DownloadRequest, status: &Value, context: &Context) -> Result<(), Error> {
+async fn write(request: &DownloadRequest, status: &Value, context: &DownloadRequestContext) -> Result<(), Error> {
     context.leader.fence.check()?;
     let name = request.name_any();
     let patch = Patch::Merge(json!({ "status": status }));
@@ -95,7 +105,7 @@ async fn write(request: &DownloadRequest, status: &Value, context: &Context) -> 
 }
 
 /// The link, or why there is none.
-async fn link(target: &DownloadTarget, context: &Context) -> Result<Result<String, String>, Error> {
+async fn link(target: &DownloadTarget, context: &DownloadRequestContext) -> Result<Result<String, String>, Error> {
     let name = target.name.clone().unwrap_or_default();
     let Some(file) = file(target.kind.as_ref(), &name) else {
         let kind = target.kind.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -115,7 +125,11 @@ async fn link(target: &DownloadTarget, context: &Context) -> Result<Result<Strin
     }
 }
 
-async fn sign(location: &BackupStorageLocation, key: &str, context: &Context) -> Result<Result<String, String>, Error> {
+async fn sign(
+    location: &BackupStorageLocation,
+    key: &str,
+    context: &DownloadRequestContext,
+) -> Result<Result<String, String>, Error> {
     let store = context.storage.open(location).await?;
     if let Some(url) = store.presign(key, VALID_FOR).await? {
         return Ok(Ok(url.to_string()));
@@ -136,7 +150,7 @@ async fn sign(location: &BackupStorageLocation, key: &str, context: &Context) ->
 async fn find_location(
     file: &File,
     name: &str,
-    context: &Context,
+    context: &DownloadRequestContext,
 ) -> Result<Result<BackupStorageLocation, String>, Error> {
     let mut backup_name = name.to_owned();
     if file.of_restore {

@@ -3,32 +3,30 @@
 use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
-use kube::ResourceExt;
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
 use plimsoll_engine::Error;
 use plimsoll_engine::outcome::Scope;
 use plimsoll_engine::restore::{RestoreExtensions, RestoreRules, RestoreState};
 use plimsoll_operations::Job;
-use plimsoll_plugin::PluginActions;
 use plimsoll_volumes::csi::{self, CsiRestore};
-use plimsoll_volumes::fs_backup;
 use plimsoll_volumes::snapshotter::SnapshotRestore;
 
 use super::RestoreController;
 use super::volumes::{csi_parameters, files_to_restore, fs_restore, snapshot_restore};
+use crate::job_extensions::{OpenedPlugins, transfer_timeout};
 use crate::plugins;
 
 /// The plugins and volumes of one Restore.
 pub(super) struct JobExtensions<'a> {
     job: &'a Job<RestoreController>,
-    actions: OnceLock<PluginActions>,
+    plugins: OpenedPlugins,
     snapshots: OnceLock<Arc<SnapshotRestore>>,
     csi: OnceLock<Arc<CsiRestore>>,
 }
 
 impl<'a> JobExtensions<'a> {
     pub(super) fn new(job: &'a Job<RestoreController>) -> Self {
-        Self { job, actions: OnceLock::new(), snapshots: OnceLock::new(), csi: OnceLock::new() }
+        Self { job, plugins: OpenedPlugins::default(), snapshots: OnceLock::new(), csi: OnceLock::new() }
     }
 
     async fn add_plugins_and_volumes(&self, rules: &mut RestoreRules, state: &RestoreState) -> Result<(), Error> {
@@ -38,9 +36,10 @@ impl<'a> JobExtensions<'a> {
         rules.volumes.set_csi(csi.supports_snapshots());
         let _ = self.csi.set(csi);
         let added = plugins::add_restore_actions(context, &mut rules.actions, catalog, &state.plugin_log).await;
-        let _ = self.actions.set(added);
+        let _ = self.plugins.actions.set(added);
         self.add_files(rules, state)?;
         if let Some(snapshots) = snapshot_restore(job, rules, state) {
+            let _ = self.plugins.snapshots.set(Arc::clone(snapshots.context()));
             let _ = self.snapshots.set(Arc::clone(&snapshots));
             rules.snapshots = Some(snapshots);
         }
@@ -49,8 +48,7 @@ impl<'a> JobExtensions<'a> {
 
     /// Adds the restore of the files of pod volumes.
     fn add_files(&self, rules: &mut RestoreRules, state: &RestoreState) -> Result<(), Error> {
-        let timeout = self.job.context.settings.fs_backup_timeout;
-        let (limit, unread) = fs_backup::transfer_timeout(self.job.subject.annotations(), timeout);
+        let (limit, unread) = transfer_timeout(self.job);
         if let Some(warning) = unread {
             state.recorder.warn(&Scope::Operation, warning);
         }
@@ -72,13 +70,6 @@ impl RestoreExtensions for JobExtensions<'_> {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            if let Some(actions) = self.actions.get() {
-                actions.close().await;
-            }
-            if let Some(snapshots) = self.snapshots.get() {
-                snapshots.close().await;
-            }
-        })
+        Box::pin(self.plugins.close())
     }
 }

@@ -10,22 +10,29 @@ use plimsoll_api::labels::RESTORE_FINALIZER;
 use plimsoll_api::velero::v1::{Backup, BackupStorageLocation, LocationPhase, Restore};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
-use plimsoll_operations::EventType;
 use plimsoll_operations::controller::run_controller;
-use plimsoll_volumes::storage_location::is_read_only;
+use plimsoll_operations::{EventType, LeaderClient, OperationRuntime};
+use plimsoll_volumes::storage_location::{StorageLocations, is_read_only};
 use serde_json::json;
-
-use crate::context::Context;
 
 /// How soon an unavailable location is checked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
+/// What the deletion of the files of Restores needs.
+pub struct RestoreFilesContext {
+    pub leader: LeaderClient,
+    /// Knows the restores that run.
+    pub runtime: Arc<OperationRuntime>,
+    /// Opens locations.
+    pub storage: Arc<StorageLocations>,
+}
+
 /// Runs the controller until the future is dropped.
-pub async fn control(context: Arc<Context>) {
+pub async fn control(context: Arc<RestoreFilesContext>) {
     run_controller::<Restore, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
-async fn reconcile(restore: Arc<Restore>, context: Arc<Context>) -> Result<Action, Error> {
+async fn reconcile(restore: Arc<Restore>, context: Arc<RestoreFilesContext>) -> Result<Action, Error> {
     let held = restore.finalizers().iter().any(|finalizer| finalizer == RESTORE_FINALIZER);
     if restore.metadata.deletion_timestamp.is_none() || !held {
         return Ok(Action::await_change());
@@ -55,7 +62,7 @@ async fn reconcile(restore: Arc<Restore>, context: Arc<Context>) -> Result<Actio
     Ok(Action::await_change())
 }
 
-async fn record_warning(restore: &Restore, reason: &str, message: &str, context: &Context) {
+async fn record_warning(restore: &Restore, reason: &str, message: &str, context: &RestoreFilesContext) {
     context.leader.events.record(&restore.object_ref(&()), EventType::Warning, reason, message).await;
 }
 
@@ -80,7 +87,10 @@ fn location_state(location: Option<&BackupStorageLocation>) -> LocationState<'_>
     }
 }
 
-async fn find_location(restore: &Restore, context: &Context) -> Result<Option<BackupStorageLocation>, Error> {
+async fn find_location(
+    restore: &Restore,
+    context: &RestoreFilesContext,
+) -> Result<Option<BackupStorageLocation>, Error> {
     let name = restore.spec.backup_name.clone().unwrap_or_default();
     let backup = match name.as_str() {
         "" => None,
@@ -96,7 +106,11 @@ async fn find_location(restore: &Restore, context: &Context) -> Result<Option<Ba
     found.map_err(|e| Error::api(format!("read location {wanted}"), e))
 }
 
-async fn remove_files(restore: &Restore, location: &BackupStorageLocation, context: &Context) -> Result<(), Error> {
+async fn remove_files(
+    restore: &Restore,
+    location: &BackupStorageLocation,
+    context: &RestoreFilesContext,
+) -> Result<(), Error> {
     let store = context.storage.open(location).await?;
     context.leader.fence.check()?;
     kill::point("restore.files.before");
@@ -105,7 +119,7 @@ async fn remove_files(restore: &Restore, location: &BackupStorageLocation, conte
     Ok(())
 }
 
-async fn release(restore: &Restore, context: &Context) -> Result<(), Error> {
+async fn release(restore: &Restore, context: &RestoreFilesContext) -> Result<(), Error> {
     context.leader.fence.check()?;
     let kept: Vec<_> = restore.finalizers().iter().filter(|finalizer| *finalizer != RESTORE_FINALIZER).collect();
     let patch = json!({ "metadata": { "finalizers": kept, "resourceVersion": restore.resource_version() } });

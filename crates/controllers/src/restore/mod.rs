@@ -7,13 +7,10 @@ mod resolved_spec;
 mod source;
 mod volumes;
 
-use std::sync::Arc;
-
 use plimsoll_api::velero::v1::{PodVolumeRestore, Restore, RestorePhase};
 use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_api::{labels, validate};
 use plimsoll_engine::Error;
-use plimsoll_engine::ports::{Journal, LeadershipGuard};
 use plimsoll_engine::restore::hooks::HookCounts;
 use plimsoll_engine::restore::{self, RestoreEnv, RestoreInput, RestoreResults, RestoreTimeouts};
 use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
@@ -88,15 +85,10 @@ impl Lifecycle for RestoreController {
         let (context, settings) = (&job.context, &job.context.settings);
         let input = RestoreInput { restore: job.subject.clone(), journal_entries: job.journal_entries.clone() };
         let env = RestoreEnv {
-            cluster: context.leader.cluster.clone(),
+            operation: job.engine_env(),
             namespace: context.leader.namespace.clone(),
             object: &object,
             extensions: &extensions,
-            guard: Arc::clone(&job.record) as Arc<dyn LeadershipGuard>,
-            journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
-            cancel: job.cancel.clone(),
-            scratch: job.scratch.path().to_owned(),
-            root: job.tree.root(),
             timeouts: RestoreTimeouts {
                 resource: settings.resource_timeout,
                 terminating: settings.terminating_timeout,

@@ -3,31 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use plimsoll_api::velero::v1::{PodVolumeBackup, RestoreSpec, UploaderConfigForRestore, UploaderSettings};
 use plimsoll_engine::Error;
 use plimsoll_engine::item_filter::ItemFilter;
-use plimsoll_engine::item_operations::operation_timeout;
 use plimsoll_engine::outcome::{Recorder, Scope};
-use plimsoll_engine::ports::{Journal, VolumeRestorer};
+use plimsoll_engine::ports::VolumeRestorer;
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::restore::{BackupVolumes, RestoreRules, RestoreState};
 use plimsoll_operations::Job;
 use plimsoll_select::resources::DiscoveredResources;
-use plimsoll_volumes::VolumeJob;
 use plimsoll_volumes::csi::CsiRestoreParameters;
 use plimsoll_volumes::fs_backup::{self, FsRestore, FsRestoreParameters};
 use plimsoll_volumes::snapshotter::{SnapshotRestore, SnapshotRestoreParameters};
 
 use super::RestoreController;
-use crate::plugins;
+use crate::job_extensions::{SnapshotParts, snapshot_job, volume_job};
 
 /// Parameters of CSI snapshots.
 pub(super) fn csi_parameters(job: &Job<RestoreController>, state: &RestoreState) -> CsiRestoreParameters {
     CsiRestoreParameters {
         services: Arc::clone(&job.context.transfers),
-        job: volume_job(job, state),
+        job: volume_job(job, &state.stages),
         namespaces: job.subject.spec.namespace_mapping.clone(),
         location: location(state),
         with_data: job.subject.spec.restore_pvs != Some(false),
@@ -46,18 +43,16 @@ pub(super) fn snapshot_restore(
     if snapshots.is_empty() {
         return None;
     }
+    let parts = SnapshotParts {
+        stages: &state.stages,
+        operations: &state.operations,
+        plugin_log: &state.plugin_log,
+        timeout: job.subject.spec.item_operation_timeout.as_ref(),
+    };
     let parameters = SnapshotRestoreParameters {
-        services: Arc::clone(&job.context.snapshots),
-        job: volume_job(job, state),
-        created: job.subject.metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0),
-        backup: state.begun.backup.name_any(),
+        job: snapshot_job(job, state.begun.backup.name_any(), &parts),
         snapshots: snapshots.to_vec(),
-        journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
-        known: job.journal_entries.clone(),
-        operations: Arc::clone(&state.operations),
         plugin_log: Arc::clone(&state.plugin_log),
-        logs: plugins::lines(&state.plugin_log),
-        limit: operation_timeout(job.subject.spec.item_operation_timeout.as_ref()),
     };
     Some(Arc::new(SnapshotRestore::new(parameters)))
 }
@@ -105,7 +100,7 @@ pub(super) fn fs_restore(
     let parameters = FsRestoreParameters {
         services: Arc::clone(&job.context.transfers),
         helper: job.context.settings.restore_helper.clone(),
-        job: volume_job(job, state),
+        job: volume_job(job, &state.stages),
         backups: files,
         location: location(state),
         namespaces: job.subject.spec.namespace_mapping.clone(),
@@ -114,16 +109,6 @@ pub(super) fn fs_restore(
     };
     let data = FsRestore::register(parameters, actions, catalog)?;
     Ok(data.map(|data| Arc::new(data) as Arc<dyn VolumeRestorer>))
-}
-
-/// The Restore, as whatever works on its volumes needs it.
-fn volume_job(job: &Job<RestoreController>, state: &RestoreState) -> VolumeJob {
-    VolumeJob {
-        name: job.id.name.clone(),
-        uid: job.id.uid.clone(),
-        owner: job.id.owner(),
-        task: state.stages.planned("volumes"),
-    }
 }
 
 /// The name of the location of the backup.

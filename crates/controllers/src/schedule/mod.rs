@@ -15,14 +15,13 @@ use kube::{Resource, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{Backup, BackupPhase, Schedule, SchedulePhase};
 use plimsoll_engine::Error;
-use plimsoll_operations::EventType;
 use plimsoll_operations::controller::{duration_until, run_controller};
+use plimsoll_operations::{EventType, LeaderClient};
 use serde_json::{Value, json};
 
 use self::decide::{Decision, Observed, decide};
 use self::submit::submit;
 use self::validate::validate_schedule;
-use crate::context::Context;
 
 /// Maximum interval between checks of a schedule: clocks may jump.
 const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
@@ -30,12 +29,19 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// Interval between checks while a backup of the schedule is in progress.
 const BUSY_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What the controller of Schedules needs.
+pub struct ScheduleContext {
+    pub leader: LeaderClient,
+    /// The default of `skipImmediately`.
+    pub skip_immediately: bool,
+}
+
 /// Runs the controller until the future is dropped.
-pub async fn control(context: Arc<Context>) {
+pub async fn control(context: Arc<ScheduleContext>) {
     run_controller::<Schedule, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
-async fn reconcile(schedule: Arc<Schedule>, context: Arc<Context>) -> Result<Action, Error> {
+async fn reconcile(schedule: Arc<Schedule>, context: Arc<ScheduleContext>) -> Result<Action, Error> {
     if schedule.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
@@ -65,7 +71,7 @@ fn pause(next: Timestamp, now: Timestamp) -> Duration {
     (duration_until(next, now) + Duration::from_millis(50)).min(MAX_POLL_INTERVAL)
 }
 
-fn observe(schedule: &Schedule, faults: Vec<String>, backups: &[Backup], context: &Context) -> Observed {
+fn observe(schedule: &Schedule, faults: Vec<String>, backups: &[Backup], context: &ScheduleContext) -> Observed {
     let status = schedule.status.clone().unwrap_or_default();
     let time = |time: Option<Time>| time.map(|time| time.0);
     Observed {
@@ -74,7 +80,7 @@ fn observe(schedule: &Schedule, faults: Vec<String>, backups: &[Backup], context
         last_backup: time(status.last_backup),
         last_skipped: time(status.last_skipped),
         paused: schedule.spec.paused == Some(true),
-        skip: schedule.spec.skip_immediately.unwrap_or(context.settings.schedule_skip_immediately)
+        skip: schedule.spec.skip_immediately.unwrap_or(context.skip_immediately)
             // The server's own default counts once, at the beginning.
             && (schedule.spec.skip_immediately.is_some() || status.phase.is_none()),
         busy: backups.iter().find(|backup| is_pending(&backup.phase())).map(ResourceExt::name_any),
@@ -90,7 +96,7 @@ fn is_pending(phase: &BackupPhase) -> bool {
     }
 }
 
-async fn backups_of(schedule: &Schedule, context: &Context) -> Result<Vec<Backup>, Error> {
+async fn backups_of(schedule: &Schedule, context: &ScheduleContext) -> Result<Vec<Backup>, Error> {
     let name = schedule.name_any();
     let selector = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_name(&name));
     let found = context.leader.api::<Backup>().list(&ListParams::default().labels(&selector)).await;
@@ -98,7 +104,7 @@ async fn backups_of(schedule: &Schedule, context: &Context) -> Result<Vec<Backup
 }
 
 /// Writes phase `Enabled` or `FailedValidation` if it has changed.
-async fn write_phase(schedule: &Schedule, faults: &[String], context: &Context) -> Result<(), Error> {
+async fn write_phase(schedule: &Schedule, faults: &[String], context: &ScheduleContext) -> Result<(), Error> {
     let status = schedule.status.clone().unwrap_or_default();
     let phase = if faults.is_empty() { SchedulePhase::Enabled } else { SchedulePhase::FailedValidation };
     if status.phase.as_ref() == Some(&phase) && status.validation_errors == faults {
@@ -114,7 +120,7 @@ async fn write_phase(schedule: &Schedule, faults: &[String], context: &Context) 
     Ok(())
 }
 
-async fn patch_schedule(schedule: &Schedule, patch: Value, context: &Context) -> Result<(), Error> {
+async fn patch_schedule(schedule: &Schedule, patch: Value, context: &ScheduleContext) -> Result<(), Error> {
     context.leader.fence.check()?;
     let name = schedule.name_any();
     match context.leader.api::<Schedule>().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -124,7 +130,7 @@ async fn patch_schedule(schedule: &Schedule, patch: Value, context: &Context) ->
     }
 }
 
-async fn skip(schedule: &Schedule, now: Timestamp, context: &Context) -> Result<(), Error> {
+async fn skip(schedule: &Schedule, now: Timestamp, context: &ScheduleContext) -> Result<(), Error> {
     let skipped = json!({ "spec": { "skipImmediately": false }, "status": { "lastSkipped": format!("{now:.0}") } });
     patch_schedule(schedule, skipped, context).await
 }

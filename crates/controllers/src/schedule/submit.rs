@@ -12,8 +12,7 @@ use plimsoll_operations::EventType;
 use serde_json::json;
 use tracing::info;
 
-use super::patch_schedule;
-use crate::context::Context;
+use super::{ScheduleContext, patch_schedule};
 
 /// Annotation on a backup: the time at which it was due. An interrupted submission is found again by it.
 const DUE_ANNOTATION: &str = "plimsoll.dev/due";
@@ -27,7 +26,7 @@ pub(super) async fn submit(
     due: Timestamp,
     now: Timestamp,
     backups: &[Backup],
-    context: &Context,
+    context: &ScheduleContext,
 ) -> Result<(), Error> {
     context.leader.fence.check()?;
     let mark = due.to_string();
@@ -44,7 +43,12 @@ pub(super) async fn submit(
     Ok(())
 }
 
-async fn create(schedule: &Schedule, due: Timestamp, now: Timestamp, context: &Context) -> Result<String, Error> {
+async fn create(
+    schedule: &Schedule,
+    due: Timestamp,
+    now: Timestamp,
+    context: &ScheduleContext,
+) -> Result<String, Error> {
     let backup = new_backup(schedule, due, now);
     let name = backup.name_any();
     info!("schedule {} is due: creating backup {name}", schedule.name_any());

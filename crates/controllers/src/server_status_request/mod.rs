@@ -11,10 +11,10 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use plimsoll_api::velero::v1::{RequestPhase, ServerStatusRequest};
 use plimsoll_engine::Error;
+use plimsoll_operations::LeaderClient;
 use plimsoll_operations::controller::{duration_until, run_controller, time_after};
+use plimsoll_plugin::PluginRegistry;
 use serde_json::json;
-
-use crate::context::Context;
 
 /// Retention of answered requests.
 const RETENTION: Duration = Duration::from_mins(1);
@@ -26,8 +26,14 @@ pub fn server_version() -> String {
     format!("{VELERO_VERSION}-plimsoll.{}", env!("CARGO_PKG_VERSION"))
 }
 
+/// What the controller of ServerStatusRequests needs.
+pub struct ServerStatusContext {
+    pub leader: LeaderClient,
+    pub plugins: PluginRegistry,
+}
+
 /// Runs the controller until the future is dropped.
-pub async fn control(context: Arc<Context>) {
+pub async fn control(context: Arc<ServerStatusContext>) {
     run_controller::<ServerStatusRequest, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
@@ -47,7 +53,7 @@ fn decide(request: &ServerStatusRequest, now: Timestamp) -> Decision {
     if ends <= now { Decision::Delete } else { Decision::Keep(duration_until(ends, now)) }
 }
 
-async fn reconcile(request: Arc<ServerStatusRequest>, context: Arc<Context>) -> Result<Action, Error> {
+async fn reconcile(request: Arc<ServerStatusRequest>, context: Arc<ServerStatusContext>) -> Result<Action, Error> {
     let name = request.name_any();
     match decide(&request, Timestamp::now()) {
         Decision::Keep(time) => return Ok(Action::requeue(time + Duration::from_millis(100))),
@@ -57,7 +63,7 @@ async fn reconcile(request: Arc<ServerStatusRequest>, context: Arc<Context>) -> 
     Ok(Action::requeue(RETENTION))
 }
 
-async fn answer(name: &str, context: &Context) -> Result<(), Error> {
+async fn answer(name: &str, context: &ServerStatusContext) -> Result<(), Error> {
     context.leader.fence.check()?;
     let status = json!({
         "phase": RequestPhase::Processed.as_str(),

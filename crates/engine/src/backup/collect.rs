@@ -37,10 +37,14 @@ impl BackupRun<'_> {
     /// post-hooks run before this returns, unless this process no longer leads.
     pub(super) async fn collect(&self, planned: &PlannedBackup, problems: &[String]) -> Result<BackupResults, Error> {
         let env = self.env;
-        let hooks = HookRunner::new(env.cluster.client().clone(), Arc::clone(&env.journal), Arc::clone(&env.guard));
+        let hooks = HookRunner::new(
+            env.operation.cluster.client().clone(),
+            Arc::clone(&env.operation.journal),
+            Arc::clone(&env.operation.guard),
+        );
         let reading = self.state.stages.start("reading");
         let work = Box::pin(self.read_and_save(planned, problems, &hooks, &reading));
-        let answer = unless_cancelled(&env.cancel, work).await;
+        let answer = unless_cancelled(&env.operation.cancel, work).await;
         if !matches!(answer, Err(Error::Fenced(_))) {
             for problem in hooks.run_pending(&reading).await {
                 tracing::warn!("{problem}");
@@ -58,20 +62,21 @@ impl BackupRun<'_> {
         reading: &Task,
     ) -> Result<(Results, VolumeBackupResults), Error> {
         let Self { input, env, state } = self;
-        let recorder = Arc::new(Recorder::create(&env.scratch)?);
+        let recorder = Arc::new(Recorder::create(&env.operation.scratch)?);
         state.plugin_log.attach(&recorder);
         record_problems(planned, problems, &recorder);
-        env.guard.check_effect()?;
+        env.operation.guard.check_effect()?;
         let effect = Effect::Begin { prefix: layout::backup_directory(&input.name) };
-        let intent = env.journal.record_intent(effect).await?;
+        let intent = env.operation.journal.record_intent(effect).await?;
         self.read_and_upload(planned, hooks, reading, &recorder).await?;
         reading.finish();
         let volumes = finish_volumes(planned, &recorder).await?;
-        env.journal.record_result(intent, "packed".into()).await?;
+        env.operation.journal.record_result(intent, "packed".into()).await?;
         let saving = state.stages.start("saving");
         let recorded = self.finish_recording(recorder)?;
         let _waits = show_store_waits(&state.store, &saving);
-        backup_files::save_files(&state.store, &input.name, &recorded, &volumes, &saving, env.guard.as_ref()).await?;
+        backup_files::save_files(&state.store, &input.name, &recorded, &volumes, &saving, env.operation.guard.as_ref())
+            .await?;
         saving.finish();
         Ok((recorded.results, volumes))
     }
@@ -79,7 +84,10 @@ impl BackupRun<'_> {
     fn finish_recording(&self, recorder: Arc<Recorder>) -> Result<RecordedFiles, Error> {
         self.state.plugin_log.detach();
         let recorder = Arc::into_inner(recorder).ok_or_else(|| {
-            Error::scratch(&self.env.scratch, std::io::Error::other("the recorder is still in use after reading"))
+            Error::scratch(
+                &self.env.operation.scratch,
+                std::io::Error::other("the recorder is still in use after reading"),
+            )
         })?;
         recorder.finish()
     }
@@ -102,7 +110,7 @@ impl BackupRun<'_> {
             recorder: Arc::clone(recorder),
             items: items.clone(),
             bytes: reading.meter(Unit::Bytes),
-            guard: Arc::clone(&self.env.guard),
+            guard: Arc::clone(&self.env.operation.guard),
         };
         let reader = ItemReader::new(self, planned, reading, recorder, hooks);
         let read = async move {

@@ -16,8 +16,8 @@ pub(super) async fn run_pending_hooks(input: &BackupInput, env: &BackupEnv<'_>) 
         Effect::Hooks { uid, post, .. } => Some((entry.id, PendingPostHooks { uid: uid.clone(), post: post.clone() })),
         _ => None,
     });
-    let (journal, guard) = (env.journal.as_ref(), env.guard.as_ref());
-    run_pending_post_hooks(&env.cluster, pending.collect(), journal, guard, &env.root).await
+    let (journal, guard) = (env.operation.journal.as_ref(), env.operation.guard.as_ref());
+    run_pending_post_hooks(&env.operation.cluster, pending.collect(), journal, guard, &env.operation.root).await
 }
 
 /// Looks for files of the backup in the location, and deletes those of an earlier attempt that did not commit.
@@ -26,14 +26,14 @@ pub(super) async fn remove_earlier_attempt(
     env: &BackupEnv<'_>,
     store: &Store,
 ) -> Result<ExistingBackup, Error> {
-    let _waits = show_store_waits(store, &env.root);
+    let _waits = show_store_waits(store, &env.operation.root);
     let find = || find_existing_backup(store, &input.name, &input.uid);
-    let existing = RetryPolicy::default().run(&env.root, find).await?;
+    let existing = RetryPolicy::default().run(&env.operation.root, find).await?;
     if existing == ExistingBackup::Unfinished {
         if !has_written(input) {
             return Err(Error::UnfinishedBackupExists { name: input.name.clone(), location: store.name().to_owned() });
         }
-        env.guard.check_effect()?;
+        env.operation.guard.check_effect()?;
         kill::point("backup.discard.before");
         discard(store, &input.name).await?;
     }

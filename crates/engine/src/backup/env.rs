@@ -1,22 +1,16 @@
 //! Input and environment of a backup: what to back up, and what it is done with.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::BackupSpec;
-use plimsoll_progress::Task;
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::collect::BackupResults;
 use super::state::{BackupState, PlannedBackup};
-use crate::Error;
-use crate::cluster::Cluster;
 use crate::item_operations::ItemOperationCounts;
-use crate::ports::{Journal, JournalEntry, LeadershipGuard};
+use crate::ports::JournalEntry;
+use crate::{Error, OperationEnv};
 
 /// What to back up.
 pub struct BackupInput {
@@ -32,22 +26,12 @@ pub struct BackupInput {
 
 /// What a backup is done with.
 pub struct BackupEnv<'a> {
-    /// The cluster to read.
-    pub cluster: Cluster,
+    /// What every operation is done with.
+    pub operation: OperationEnv,
     /// The Backup object.
     pub object: &'a dyn BackupObject,
     /// Plugins and volumes.
     pub extensions: &'a dyn BackupExtensions,
-    /// Checked before every effect.
-    pub guard: Arc<dyn LeadershipGuard>,
-    /// Journal of effects.
-    pub journal: Arc<dyn Journal>,
-    /// Cancels the backup.
-    pub cancel: CancellationToken,
-    /// Scratch directory of this operation.
-    pub scratch: PathBuf,
-    /// The stages are planned below this task.
-    pub root: Task,
 }
 
 /// The Backup object of a backup, and the objects that it refers to.

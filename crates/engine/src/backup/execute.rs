@@ -49,10 +49,10 @@ pub enum BackupOutcome {
 /// # Cancel safety
 /// If the future is dropped, the next attempt runs pending post-hooks from the journal and removes the files.
 pub async fn execute(input: BackupInput, env: BackupEnv<'_>) -> Result<BackupOutcome, Error> {
-    let stages = Stages::plan(&env.root, &STAGES);
+    let stages = Stages::plan(&env.operation.root, &STAGES);
     // Before anything else: applications may be frozen.
     let problems = run_pending_hooks(&input, &env).await;
-    let opened = RetryPolicy::default().run(&env.root, || env.object.open_location()).await;
+    let opened = RetryPolicy::default().run(&env.operation.root, || env.object.open_location()).await;
     let (store, outcome) = match opened {
         Ok(store) => (Some(store.clone()), Box::pin(attempt(&input, &env, store, stages, &problems)).await),
         Err(error) => (None, Err(error)),
@@ -71,12 +71,12 @@ async fn attempt(
     problems: &[String],
 ) -> Result<BackupOutcome, Error> {
     let backup = env.object.begin().await?;
-    let existing = unless_cancelled(&env.cancel, remove_earlier_attempt(input, env, &store)).await?;
+    let existing = unless_cancelled(&env.operation.cancel, remove_earlier_attempt(input, env, &store)).await?;
     if let ExistingBackup::Committed(metadata) = existing {
         env.extensions.release().await;
         return Ok(BackupOutcome::AlreadyCommitted(metadata));
     }
-    let operations = Arc::new(ItemOperations::new(Arc::clone(&env.journal)));
+    let operations = Arc::new(ItemOperations::new(Arc::clone(&env.operation.journal)));
     let plugin_log = Arc::new(PluginLogSink::default());
     let run = BackupRun { input, env, state: BackupState { store, backup, stages, operations, plugin_log } };
     let written = run.write_files(problems).await;

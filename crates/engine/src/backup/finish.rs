@@ -25,7 +25,13 @@ impl BackupRun<'_> {
             owner: ItemOperationOwner { verb: "backup", name: &input.name, uid: &input.uid },
         };
         let timeout = operation_timeout(input.spec.item_operation_timeout.as_ref());
-        let wait = OperationsWait { file, subject: &state.backup, cancel: &env.cancel, root: &env.root, timeout };
+        let wait = OperationsWait {
+            file,
+            subject: &state.backup,
+            cancel: &env.operation.cancel,
+            root: &env.operation.root,
+            timeout,
+        };
         let announce = async { env.object.show_waiting(state.operations.counts(), failed).await };
         wait_for_operations(&state.operations, wait, announce).await
     }
@@ -37,10 +43,18 @@ impl BackupRun<'_> {
         if items.is_empty() {
             return Ok(());
         }
-        let task = env.root.child("reading again");
-        let (scratch, guard) = (env.scratch.as_path(), env.guard.as_ref());
-        let update = update_post_operation_items(&env.cluster, &state.store, &input.name, items, scratch, &task, guard);
-        for missing in unless_cancelled(&env.cancel, update).await? {
+        let task = env.operation.root.child("reading again");
+        let (scratch, guard) = (env.operation.scratch.as_path(), env.operation.guard.as_ref());
+        let update = update_post_operation_items(
+            &env.operation.cluster,
+            &state.store,
+            &input.name,
+            items,
+            scratch,
+            &task,
+            guard,
+        );
+        for missing in unless_cancelled(&env.operation.cancel, update).await? {
             tracing::warn!("backup {}: {missing}", input.name);
         }
         task.finish();
@@ -57,7 +71,8 @@ impl BackupRun<'_> {
         let Some(volumes) = planned.volumes.as_ref().filter(|_| !state.operations.is_empty()) else { return Ok(()) };
         let changed = volumes.final_results(results).await?;
         if let Some(changed) = changed {
-            save_snapshots(&state.store, &input.name, &changed, &env.root, env.guard.as_ref()).await?;
+            save_snapshots(&state.store, &input.name, &changed, &env.operation.root, env.operation.guard.as_ref())
+                .await?;
             *results = changed;
         }
         Ok(())
@@ -69,12 +84,12 @@ impl BackupRun<'_> {
         let committing = state.stages.start("committing");
         let _waits = show_store_waits(&state.store, &committing);
         let effect = Effect::Commit { key: layout::backup_metadata(&input.name) };
-        let intent = env.journal.record_intent(effect).await?;
-        env.guard.check_commit().await?;
+        let intent = env.operation.journal.record_intent(effect).await?;
+        env.operation.guard.check_commit().await?;
         let metadata = env.object.metadata(&state.backup, results);
         let save = || save_metadata(&state.store, &input.name, &metadata);
         RetryPolicy::default().run(&committing, save).await?;
-        env.journal.record_result(intent, "committed".into()).await?;
+        env.operation.journal.record_result(intent, "committed".into()).await?;
         committing.finish();
         Ok(())
     }

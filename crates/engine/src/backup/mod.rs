@@ -1,12 +1,14 @@
 //! Backup of objects: count, read, write the tarball, write the other files, commit. [`execute`] does all of it.
 
 pub mod actions;
+mod additional_items;
 mod backup_files;
 mod collect;
 mod earlier_attempt;
 mod env;
 mod execute;
 mod finish;
+mod item_blocks;
 mod item_processor;
 mod item_reader;
 mod item_tracker;

@@ -16,18 +16,18 @@ impl BackupRun<'_> {
     /// Plans the backup, and cancels the item operations that an earlier attempt left running.
     pub(super) async fn prepare(&self) -> Result<PlannedBackup, Error> {
         let planning = self.state.stages.start("planning");
-        let planned = unless_cancelled(&self.env.cancel, Box::pin(self.plan(&planning))).await?;
+        let planned = unless_cancelled(&self.env.operation.cancel, Box::pin(self.plan(&planning))).await?;
         let operation_client = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).operation_client();
-        let (entries, journal) = (&self.input.journal_entries, self.env.journal.as_ref());
+        let (entries, journal) = (&self.input.journal_entries, self.env.operation.journal.as_ref());
         cancel_abandoned(entries, &planned.actions, operation_client, &self.state.backup, journal).await?;
         planning.finish();
         Ok(planned)
     }
 
     async fn plan(&self, planning: &Task) -> Result<PlannedBackup, Error> {
-        let (spec, cluster) = (&self.input.spec, &self.env.cluster);
+        let (spec, cluster) = (&self.input.spec, &self.env.operation.cluster);
         let read_policies = || self.env.object.resource_policies();
-        let policies = RetryPolicy::default().run(&self.env.root, read_policies).await?;
+        let policies = RetryPolicy::default().run(&self.env.operation.root, read_policies).await?;
         let (plan, item_filter) = plan(
             cluster,
             |resources, namespaces| ItemFilter::for_backup(spec, policies.as_ref(), resources, namespaces),

@@ -1,36 +1,22 @@
 //! The environment of a deletion.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::PodVolumeBackup;
 use plimsoll_archive::volume_info::VolumeSnapshot;
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
-use tokio_util::sync::CancellationToken;
 
 use super::DeleteItemActions;
-use crate::Error;
-use crate::cluster::Cluster;
-use crate::ports::LeadershipGuard;
+use crate::{Error, OperationEnv};
 
 /// What a deletion is done with.
 pub struct DeleteEnv<'a> {
-    /// The cluster with the Backup and its Restores.
-    pub cluster: Cluster,
+    /// What every operation is done with.
+    pub operation: OperationEnv,
     /// The namespace of the Backup.
     pub namespace: String,
     /// Location, plugins and volumes.
     pub extensions: &'a dyn DeleteExtensions,
-    /// Checked before every effect.
-    pub guard: Arc<dyn LeadershipGuard>,
-    /// Cancels the deletion.
-    pub cancel: CancellationToken,
-    /// Scratch directory of this operation.
-    pub scratch: PathBuf,
-    /// The stages are planned below this task.
-    pub root: Task,
 }
 
 /// What the caller adds to a deletion: the location, item actions of plugins, and the data of volumes. The inner lists are

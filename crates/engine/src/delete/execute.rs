@@ -39,8 +39,8 @@ pub enum DeleteOutcome {
 /// # Cancel safety
 /// Cancelling or dropping keeps the Backup. Another call continues.
 pub async fn execute(backup: &Backup, env: DeleteEnv<'_>) -> Result<DeleteOutcome, Error> {
-    let stages = Stages::plan(&env.root, &STAGES);
-    let errors = unless_cancelled(&env.cancel, Box::pin(remove_parts(backup, &env, &stages))).await?;
+    let stages = Stages::plan(&env.operation.root, &STAGES);
+    let errors = unless_cancelled(&env.operation.cancel, Box::pin(remove_parts(backup, &env, &stages))).await?;
     if !errors.is_empty() {
         return Ok(DeleteOutcome::Kept(errors));
     }
@@ -51,7 +51,7 @@ pub async fn execute(backup: &Backup, env: DeleteEnv<'_>) -> Result<DeleteOutcom
 /// Removes everything but the Backup itself. Returns what could not be removed.
 async fn remove_parts(backup: &Backup, env: &DeleteEnv<'_>, stages: &Stages) -> Result<Vec<String>, Error> {
     let mut errors = Vec::new();
-    if let Some(store) = RetryPolicy::default().run(&env.root, || env.extensions.open_location()).await? {
+    if let Some(store) = RetryPolicy::default().run(&env.operation.root, || env.extensions.open_location()).await? {
         errors = empty_location(backup, env, &store, stages).await?;
     }
     let restores = stages.start("restores");
@@ -66,14 +66,14 @@ async fn empty_location(
     store: &Store,
     stages: &Stages,
 ) -> Result<Vec<String>, Error> {
-    let _waits = show_store_waits(store, &env.root);
+    let _waits = show_store_waits(store, &env.operation.root);
     let mut errors = clean_up_items(backup, env, store, &stages.start("actions")).await?;
     errors.extend(delete_snapshots(backup, env, store).await?);
     errors.extend(forget_volume_data(backup, env, store, &stages.start("volumes")).await?);
     // What is needed to try again stays until all that depends on it is gone.
     if errors.is_empty() {
         let objects = stages.start("objects");
-        remove_files(store, &backup.name_any(), &objects, env.guard.as_ref()).await?;
+        remove_files(store, &backup.name_any(), &objects, env.operation.guard.as_ref()).await?;
         objects.finish();
     }
     Ok(errors)
@@ -89,7 +89,7 @@ async fn clean_up_items(
     let (actions, mut errors) = env.extensions.item_actions(task).await?;
     if errors.is_empty() {
         let object = serde_json::to_value(backup).unwrap_or_default();
-        errors = run_actions(store, &object, &actions, &env.scratch, task).await?;
+        errors = run_actions(store, &object, &actions, &env.operation.scratch, task).await?;
     }
     env.extensions.close().await;
     task.finish();
@@ -99,11 +99,11 @@ async fn clean_up_items(
 /// Deletes the snapshots of volume snapshotters: without the backup they would be orphans.
 async fn delete_snapshots(backup: &Backup, env: &DeleteEnv<'_>, store: &Store) -> Result<Vec<String>, Error> {
     let key = layout::backup_volume_snapshots(&backup.name_any());
-    let snapshots: Vec<VolumeSnapshot> = read_list(store, &key, &env.root).await?;
+    let snapshots: Vec<VolumeSnapshot> = read_list(store, &key, &env.operation.root).await?;
     if snapshots.is_empty() {
         return Ok(Vec::new());
     }
-    let task = env.root.child("snapshots");
+    let task = env.operation.root.child("snapshots");
     let errors = env.extensions.delete_snapshots(&snapshots, &task).await?;
     end(&task, &errors);
     Ok(errors)

@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Deletes the Restores of a backup, and waits until their finalizers have deleted their files. Returns those that still
 /// exist after the timeout.
 pub(super) async fn remove_restores(backup: &Backup, env: &DeleteEnv<'_>, task: &Task) -> Result<Vec<String>, Error> {
-    let api: Api<Restore> = Api::namespaced(env.cluster.client().clone(), &env.namespace);
+    let api: Api<Restore> = Api::namespaced(env.operation.cluster.client().clone(), &env.namespace);
     let list = || restores_of(&api, backup);
     for restore in RetryPolicy::default().run(task, list).await? {
         kill::point("deletion.restore.before");
@@ -48,7 +48,7 @@ async fn restores_of(api: &Api<Restore>, backup: &Backup) -> Result<Vec<String>,
 }
 
 async fn delete_restore(api: &Api<Restore>, name: &str, env: &DeleteEnv<'_>) -> Result<(), Error> {
-    env.guard.check_effect()?;
+    env.operation.guard.check_effect()?;
     match api.delete(name, &DeleteParams::default()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -58,8 +58,8 @@ async fn delete_restore(api: &Api<Restore>, name: &str, env: &DeleteEnv<'_>) -> 
 
 /// Deletes the Backup, unless it was replaced by another of the same name.
 pub(super) async fn remove_backup(backup: &Backup, env: &DeleteEnv<'_>, task: &Task) -> Result<(), Error> {
-    env.guard.check_commit().await?;
-    let api: Api<Backup> = Api::namespaced(env.cluster.client().clone(), &env.namespace);
+    env.operation.guard.check_commit().await?;
+    let api: Api<Backup> = Api::namespaced(env.operation.cluster.client().clone(), &env.namespace);
     let name = backup.name_any();
     let preconditions = Preconditions { uid: backup.uid(), resource_version: None };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

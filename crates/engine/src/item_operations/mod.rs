@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// So many polls in a row may fail; a plugin may be restarted in between.
 const MAX_FAILED_POLLS: u32 = 30;
 
-/// Progress of an item operation.
+/// Progress of an item operation, or of the snapshot that a plugin takes or restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ItemOperationProgress {
     /// Whether it has ended, successfully or not.
@@ -46,6 +46,13 @@ pub struct ItemOperationProgress {
     pub updated: Option<Timestamp>,
     /// A defect of the report that was corrected.
     pub fault: Option<String>,
+}
+
+impl ItemOperationProgress {
+    /// Whether the unit is bytes.
+    pub fn counts_bytes(&self) -> bool {
+        matches!(self.units.to_ascii_lowercase().as_str(), "" | "b" | "byte" | "bytes")
+    }
 }
 
 /// Polls and cancels the operations of one action.
@@ -311,8 +318,7 @@ impl ItemOperations {
     }
 
     fn show_progress(&self, index: usize, progress: &ItemOperationProgress, task: &Task) {
-        let bytes = matches!(progress.units.to_ascii_lowercase().as_str(), "" | "b" | "byte" | "bytes");
-        let meter = task.meter(if bytes { Unit::Bytes } else { Unit::Steps });
+        let meter = task.meter(if progress.counts_bytes() { Unit::Bytes } else { Unit::Steps });
         if progress.total > 0 {
             meter.set_total(Total::Growing(progress.total));
         }

@@ -73,7 +73,7 @@ impl BackupVolumes {
         let native_snapshots = snapshots.clone();
         let snapshots =
             snapshots.into_iter().map(|snapshot| (snapshot.spec.persistent_volume_name, VolumeMethod::NativeSnapshot));
-        let infos = infos.into_iter().filter(|info| !info.pv_name.is_empty()).map(|info| {
+        let infos = infos.into_iter().filter(|info| !info.volume.pv_name.is_empty()).map(|info| {
             let method = match info.backup_method.as_str() {
                 "NativeSnapshot" => VolumeMethod::NativeSnapshot,
                 "PodVolumeBackup" => VolumeMethod::PodVolume,
@@ -82,7 +82,7 @@ impl BackupVolumes {
                 "CSISnapshot" => VolumeMethod::CsiSnapshot,
                 _ => VolumeMethod::None,
             };
-            (info.pv_name, method)
+            (info.volume.pv_name, method)
         });
         let claims = pod_volume_backups.iter().filter_map(claim_of).collect();
         // Volume infos override the snapshot list of older backups.

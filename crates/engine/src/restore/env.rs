@@ -1,26 +1,22 @@
 //! Input, environment and state of a restore.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::{Backup, Restore};
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
-use plimsoll_progress::Task;
 use plimsoll_select::resource_modifiers::ResourceModifiers;
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::hooks::RestoreHooks;
 use super::run::{RestoreRules, RestoreTimeouts};
-use crate::cluster::Cluster;
 use crate::item_operations::{ItemOperationCounts, ItemOperations};
 use crate::outcome::Recorder;
-use crate::ports::{Journal, JournalEntry, LeadershipGuard};
+use crate::ports::JournalEntry;
 use crate::stages::Stages;
-use crate::{Error, PluginLogSink};
+use crate::{Error, OperationEnv, PluginLogSink};
 
 /// What to restore.
 pub struct RestoreInput {
@@ -32,24 +28,14 @@ pub struct RestoreInput {
 
 /// What a restore is done with.
 pub struct RestoreEnv<'a> {
-    /// The cluster to write to.
-    pub cluster: Cluster,
+    /// What every operation is done with.
+    pub operation: OperationEnv,
     /// The namespace of the Restore and of the ConfigMaps of the actions.
     pub namespace: String,
     /// The Restore object.
     pub object: &'a dyn RestoreObject,
     /// Plugins and volumes.
     pub extensions: &'a dyn RestoreExtensions,
-    /// Checked before every effect.
-    pub guard: Arc<dyn LeadershipGuard>,
-    /// Journal of effects.
-    pub journal: Arc<dyn Journal>,
-    /// Cancels the restore.
-    pub cancel: CancellationToken,
-    /// Scratch directory of this operation.
-    pub scratch: PathBuf,
-    /// The stages are planned below this task.
-    pub root: Task,
     /// Timeouts.
     pub timeouts: RestoreTimeouts,
 }
@@ -114,10 +100,10 @@ pub struct RestoreState {
 
 impl RestoreState {
     pub(super) fn new(begun: BegunRestore, stages: Stages, env: &RestoreEnv<'_>) -> Result<Self, Error> {
-        let recorder = Arc::new(Recorder::create(&env.scratch)?);
+        let recorder = Arc::new(Recorder::create(&env.operation.scratch)?);
         let plugin_log = Arc::new(PluginLogSink::default());
         plugin_log.attach(&recorder);
-        let operations = Arc::new(ItemOperations::new(Arc::clone(&env.journal)));
+        let operations = Arc::new(ItemOperations::new(Arc::clone(&env.operation.journal)));
         Ok(Self { begun, stages, recorder, operations, plugin_log })
     }
 

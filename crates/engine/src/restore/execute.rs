@@ -50,14 +50,14 @@ pub struct RestoreResults {
 /// # Cancel safety
 /// Cancelling keeps the objects that were created. If the future is dropped, the next attempt skips or updates them.
 pub async fn execute(input: RestoreInput, env: RestoreEnv<'_>) -> Result<RestoreResults, Error> {
-    let stages = Stages::plan(&env.root, &STAGES);
+    let stages = Stages::plan(&env.operation.root, &STAGES);
     let begun = env.object.begin().await?;
     let state = RestoreState::new(begun, stages, &env)?;
     let restored = Box::pin(restore(&input, &env, &state)).await;
     env.extensions.close().await;
     let (run, mut volumes) = restored?;
     volumes.extend(env.extensions.volume_infos());
-    let hooks = unless_cancelled(&env.cancel, finalize(&env, &state, &run)).await?;
+    let hooks = unless_cancelled(&env.operation.cancel, finalize(&env, &state, &run)).await?;
     drop(run);
     save(&input, &env, state, &volumes, hooks).await
 }
@@ -68,7 +68,7 @@ async fn restore(
     env: &RestoreEnv<'_>,
     state: &RestoreState,
 ) -> Result<(RestoreRun, Vec<RestoreVolumeInfo>), Error> {
-    let run = unless_cancelled(&env.cancel, Box::pin(prepare(input, env, state))).await?;
+    let run = unless_cancelled(&env.operation.cancel, Box::pin(prepare(input, env, state))).await?;
     // The total is known, and written, before the first object is created.
     run.task.meter(Unit::Items).set_total(run.plan.initial_total(&run.rules.actions));
     env.object.show_total().await?;
@@ -77,7 +77,7 @@ async fn restore(
         return Err(error);
     }
     run.task.finish();
-    let volumes = unless_cancelled(&env.cancel, finish_volumes(state, &run)).await?;
+    let volumes = unless_cancelled(&env.operation.cancel, finish_volumes(state, &run)).await?;
     wait_for_item_operations(input, env, state).await?;
     Ok((run, volumes))
 }
@@ -110,8 +110,8 @@ async fn wait_for_item_operations(
     let wait = OperationsWait {
         file: operations_file(&state.begun.store, &name, &uid),
         subject: &state.begun.restore,
-        cancel: &env.cancel,
-        root: &env.root,
+        cancel: &env.operation.cancel,
+        root: &env.operation.root,
         timeout: operation_timeout(input.restore.spec.item_operation_timeout.as_ref()),
     };
     let announce = async { env.object.show_waiting(state.operations.counts(), state.has_failed()).await };
@@ -146,16 +146,16 @@ async fn save(
     let saving = state.stages.start("saving");
     state.plugin_log.detach();
     let recorder = Arc::into_inner(state.recorder).ok_or_else(|| {
-        Error::scratch(&env.scratch, std::io::Error::other("the recorder is still in use after restoring"))
+        Error::scratch(&env.operation.scratch, std::io::Error::other("the recorder is still in use after restoring"))
     })?;
     let recorded = recorder.finish()?;
     let (name, uid) = (input.restore.name_any(), input.restore.uid().unwrap_or_default());
-    restore_files::save(&state.begun.store, &name, &recorded, volumes, &saving, env.guard.as_ref()).await?;
+    restore_files::save(&state.begun.store, &name, &recorded, volumes, &saving, env.operation.guard.as_ref()).await?;
     if !state.operations.is_empty() {
         operations_file(&state.begun.store, &name, &uid).save(&state.operations, &saving).await?;
     }
     saving.finish();
-    env.guard.check_commit().await?;
+    env.operation.guard.check_commit().await?;
     let (operations, completed) = (state.operations.counts(), Timestamp::now());
     Ok(RestoreResults { results: recorded.results, hooks, operations, completed })
 }

@@ -36,20 +36,20 @@ pub(super) async fn prepare(
     let mut rules = make_rules(input, env, state, &planning).await?;
     env.extensions.prepare(&mut rules, state).await?;
     let operation_client = |action: &Arc<dyn RestoreItemAction>| Arc::clone(action).operation_client();
-    let (entries, journal) = (&input.journal_entries, env.journal.as_ref());
+    let (entries, journal) = (&input.journal_entries, env.operation.journal.as_ref());
     cancel_abandoned(entries, &rules.actions, operation_client, &state.begun.restore, journal).await?;
     let plan = make_plan(env, state, &rules, &planning).await?;
     planning.finish();
     let task = state.stages.start("restoring");
     Ok(RestoreRun {
-        cluster: env.cluster.clone(),
+        cluster: env.operation.cluster.clone(),
         origin: origin(input, state),
         state: RunState::new(&plan, &task),
         plan,
         rules,
         task,
-        guard: Arc::clone(&env.guard),
-        cancel: env.cancel.clone(),
+        guard: Arc::clone(&env.operation.guard),
+        cancel: env.operation.cancel.clone(),
         recorder: Arc::clone(&state.recorder),
         operations: Arc::clone(&state.operations),
     })
@@ -63,12 +63,13 @@ async fn make_rules(
     planning: &Task,
 ) -> Result<RestoreRules, Error> {
     let spec = &input.restore.spec;
-    let resolved = RetryPolicy::default().run(&env.root, || env.object.resolve_spec()).await?;
+    let resolved = RetryPolicy::default().run(&env.operation.root, || env.object.resolve_spec()).await?;
     let ResolvedSpec { policies, modifiers, hooks } = resolved;
-    let resources = RetryPolicy::default().run(planning, || env.cluster.discover()).await?.resources;
+    let resources = RetryPolicy::default().run(planning, || env.operation.cluster.discover()).await?.resources;
     let item_filter = Arc::new(ItemFilter::for_restore(spec, policies.as_ref(), &resources)?);
     let hooks = Arc::new(hooks);
-    let actions = RetryPolicy::default().run(&env.root, || built_in_actions(input, env, &hooks, &item_filter)).await?;
+    let actions =
+        RetryPolicy::default().run(&env.operation.root, || built_in_actions(input, env, &hooks, &item_filter)).await?;
     Ok(RestoreRules {
         status: status_filter(spec, &item_filter)?,
         resources,
@@ -93,7 +94,8 @@ async fn make_plan(
 ) -> Result<RestorePlan, Error> {
     let key = layout::backup_contents(&state.begun.backup.name_any());
     let (item_filter, recorder) = (Arc::clone(&rules.item_filter), Arc::clone(&state.recorder));
-    let plan = plan(&state.begun.store, &key, item_filter, &rules.actions, &env.scratch, recorder, planning).await?;
+    let plan =
+        plan(&state.begun.store, &key, item_filter, &rules.actions, &env.operation.scratch, recorder, planning).await?;
     state.recorder.log().info(format!("{} items selected, {} excluded by filters", plan.total(), plan.excluded));
     Ok(plan)
 }
@@ -116,7 +118,7 @@ async fn built_in_actions(
 ) -> Result<Actions, Error> {
     let mut actions = Actions::default();
     let context = ActionContext {
-        cluster: &env.cluster,
+        cluster: &env.operation.cluster,
         namespace: &env.namespace,
         restore: &input.restore,
         hooks: Arc::clone(hooks),
@@ -146,9 +148,9 @@ fn status_filter(spec: &RestoreSpec, item_filter: &ItemFilter) -> Result<Option<
 fn hook_context(input: &RestoreInput, env: &RestoreEnv<'_>, state: &RestoreState) -> HookContext {
     let hooks = input.journal_entries.iter().filter(|entry| matches!(entry.effect, Effect::Hooks { .. }));
     HookContext {
-        cluster: env.cluster.clone(),
-        journal: Arc::clone(&env.journal),
-        guard: Arc::clone(&env.guard),
+        cluster: env.operation.cluster.clone(),
+        journal: Arc::clone(&env.operation.journal),
+        guard: Arc::clone(&env.operation.guard),
         task: state.stages.planned("finalizing"),
         previous: hooks.cloned().collect(),
         wait: env.timeouts.resource,

@@ -1,6 +1,6 @@
 //! Backups from the first write to the commit, or to the removal of what was written.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::BackupSpec;
@@ -15,7 +15,7 @@ use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
-use crate::test_bed::{AlwaysLeader, Interruption, SHOP, TestBed, keys};
+use crate::test_bed::{Interruption, SHOP, TestBed, keys};
 
 struct TestBackup(Store);
 
@@ -94,16 +94,7 @@ async fn back_up(bed: &TestBed, extensions: &RecordingExtensions) -> Result<Back
     let object = TestBackup(bed.store.clone());
     let spec = BackupSpec { included_namespaces: vec![SHOP.to_owned()], ..BackupSpec::default() };
     let input = BackupInput { name: "b".into(), uid: "uid-b".into(), spec, journal_entries: bed.journal.entries() };
-    let env = BackupEnv {
-        cluster: bed.cluster(),
-        object: &object,
-        extensions,
-        guard: Arc::new(AlwaysLeader),
-        journal: bed.journal.clone(),
-        cancel: bed.cancel.clone(),
-        scratch: bed.scratch(),
-        root: tree.root(),
-    };
+    let env = BackupEnv { operation: bed.operation_env(&tree), object: &object, extensions };
     execute(input, env).await
 }
 

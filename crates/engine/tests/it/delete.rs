@@ -19,7 +19,7 @@ use plimsoll_store::Store;
 use serde_json::{Value, json};
 
 use crate::backup::{commit_backup, extensions};
-use crate::test_bed::{AlwaysLeader, NAMESPACE, TestBed};
+use crate::test_bed::{NAMESPACE, TestBed};
 
 /// Records the names of the items, and fails on the item `stuck`.
 #[derive(Default)]
@@ -92,15 +92,8 @@ async fn create_objects(bed: &TestBed) -> (Api<Backup>, Api<Restore>) {
 async fn delete(bed: &TestBed, backup: &Backup, action: &Arc<RecordingAction>) -> Result<DeleteOutcome, Error> {
     let tree = Operation::new("test", Clock::system());
     let extensions = TestExtensions { store: bed.store.clone(), action: Arc::clone(action) };
-    let env = DeleteEnv {
-        cluster: bed.cluster(),
-        namespace: NAMESPACE.to_owned(),
-        extensions: &extensions,
-        guard: Arc::new(AlwaysLeader),
-        cancel: bed.cancel.clone(),
-        scratch: bed.scratch(),
-        root: tree.root(),
-    };
+    let env =
+        DeleteEnv { operation: bed.operation_env(&tree), namespace: NAMESPACE.to_owned(), extensions: &extensions };
     execute(backup, env).await
 }
 

@@ -1,7 +1,5 @@
 //! Restores from a backup that the engine wrote.
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::Restore;
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
@@ -17,7 +15,7 @@ use plimsoll_store::Store;
 use serde_json::json;
 
 use crate::backup::{commit_backup, extensions};
-use crate::test_bed::{AlwaysLeader, NAMESPACE, TestBed};
+use crate::test_bed::{NAMESPACE, TestBed};
 
 struct TestRestore {
     restore: Restore,
@@ -81,15 +79,10 @@ async fn restore(bed: &TestBed) -> Result<RestoreResults, Error> {
     let tree = Operation::new("test", Clock::system());
     let object = TestRestore { restore: restore.clone(), store: bed.store.clone() };
     let env = RestoreEnv {
-        cluster: bed.cluster(),
+        operation: bed.operation_env(&tree),
         namespace: NAMESPACE.to_owned(),
         object: &object,
         extensions: &NoExtensions,
-        guard: Arc::new(AlwaysLeader),
-        journal: bed.journal.clone(),
-        cancel: bed.cancel.clone(),
-        scratch: bed.scratch(),
-        root: tree.root(),
         timeouts: RestoreTimeouts::default(),
     };
     execute(RestoreInput { restore, journal_entries: Vec::new() }, env).await

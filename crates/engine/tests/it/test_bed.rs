@@ -9,9 +9,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use plimsoll_engine::Error;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::ports::{Effect, IntentId, Journal, JournalEntry, LeadershipGuard};
+use plimsoll_engine::{Error, OperationEnv};
+use plimsoll_progress::Operation;
 use plimsoll_store::Store;
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -72,6 +73,18 @@ impl TestBed {
 
     pub fn scratch(&self) -> PathBuf {
         self.directory.path().join("scratch")
+    }
+
+    /// The environment of an operation with this tree.
+    pub fn operation_env(&self, tree: &Operation) -> OperationEnv {
+        OperationEnv {
+            cluster: self.cluster(),
+            guard: Arc::new(AlwaysLeader),
+            journal: self.journal.clone(),
+            cancel: self.cancel.clone(),
+            scratch: self.scratch(),
+            root: tree.root(),
+        }
     }
 
     /// The keys in the location below a prefix, sorted.

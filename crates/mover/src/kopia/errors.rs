@@ -3,29 +3,28 @@
 use std::path::Path;
 
 use crate::MoverError;
-use crate::error_patterns::{ACCESS_DENIED, DISK_ERROR, NO_SPACE, UNREACHABLE, contains_any, no_space};
+use crate::error_patterns::{
+    ACCESS_DENIED, DISK_ERROR, ErrorRow, ErrorText, NO_SPACE, UNREACHABLE, credentials_rejected, no_space,
+    repository_not_found, unreachable, wrong_password,
+};
 use crate::program::truncate;
+
+/// kopia's errors.
+const ERRORS: &[ErrorRow] = &[
+    (&[&["invalid repository password"]], wrong_password),
+    (&[NO_SPACE, &["XMinioStorageFull"]], no_space),
+    (&[&["repository not initialized in the provided storage", "cannot access storage path"]], repository_not_found),
+    (&[ACCESS_DENIED, &["access denied"]], credentials_rejected),
+    (&[UNREACHABLE], unreachable),
+];
 
 /// The error of a text, if it is a known one. `volume` is the target directory of a restore.
 pub(super) fn classify(text: &str, name: &str, volume: Option<&Path>) -> Option<MoverError> {
-    let has = |patterns: &[&str]| contains_any(text, patterns);
-    let repository = name.to_owned();
-    let cause = || truncate(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default());
     if let Some(error) = volume.and_then(|volume| volume_error(text, volume)) {
         return Some(error);
     }
-    Some(match () {
-        () if has(&["invalid repository password"]) => MoverError::WrongPassword { repository },
-        () if has(NO_SPACE) || has(&["XMinioStorageFull"]) => no_space(volume, name),
-        () if has(&["repository not initialized in the provided storage", "cannot access storage path"]) => {
-            MoverError::RepositoryNotFound { repository }
-        }
-        () if has(ACCESS_DENIED) || has(&["access denied"]) => {
-            MoverError::CredentialsRejected { repository, cause: cause() }
-        }
-        () if has(UNREACHABLE) => MoverError::Unreachable { repository, cause: cause() },
-        () => return None,
-    })
+    let last_line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    ErrorText { text, cause: truncate(last_line), repository: name, volume }.classify(ERRORS)
 }
 
 /// The error of the volume's disk. A repository in a directory has the same error text with another path.

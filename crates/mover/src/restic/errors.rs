@@ -4,7 +4,10 @@ use std::path::Path;
 
 use super::messages::exit_message;
 use crate::MoverError;
-use crate::error_patterns::{ACCESS_DENIED, NO_SPACE, UNREACHABLE, contains_any, no_space};
+use crate::error_patterns::{
+    ACCESS_DENIED, ErrorRow, ErrorText, NO_SPACE, UNREACHABLE, credentials_rejected, no_space, repository_not_found,
+    unreachable, wrong_password,
+};
 use crate::program::{Exit, truncate};
 
 /// The error of a failed restic, if it is a known one. `volume` is the target directory of a restore.
@@ -19,32 +22,35 @@ pub(super) fn classify(exit: &Exit, name: &str, volume: Option<&Path>) -> Option
     }
 }
 
+/// restic's errors.
+const ERRORS: &[ErrorRow] = &[
+    (&[&["wrong password or no key found"]], wrong_password),
+    (&[&["already locked"]], locked),
+    (&[NO_SPACE], no_space),
+    (&[&["no matching ID", "no snapshot found"]], snapshot_not_found),
+    (&[&["Is there a repository at the following location?", "repository does not exist"]], repository_not_found),
+    (&[&[CIRCUIT_BREAKER_OPEN], UNREACHABLE], unreachable),
+    (&[ACCESS_DENIED], credentials_rejected),
+];
+
+/// Further errors of a lock file.
+const LOCK_ERRORS: &[ErrorRow] = &[(&[READ_ONLY], credentials_rejected)];
+
 /// The error of a text, if it is a known one.
 pub(super) fn classify_text(text: &str, name: &str, volume: Option<&Path>) -> Option<MoverError> {
-    let has = |patterns: &[&str]| contains_any(text, patterns);
-    let repository = name.to_owned();
+    let is_lock_error = text.contains(LOCK_FAILED);
     // An error of a lock file is never the volume's.
-    let is_lock_error = has(&[LOCK_FAILED]);
     let volume = volume.filter(|_| !is_lock_error);
-    let error = match () {
-        () if has(&["wrong password or no key found"]) => MoverError::WrongPassword { repository },
-        () if has(&["already locked"]) => MoverError::Locked { repository, holder: holder(text) },
-        () if has(NO_SPACE) => no_space(volume, name),
-        () if has(&["no matching ID", "no snapshot found"]) => {
-            MoverError::SnapshotNotFound { snapshot: "requested".into(), repository }
-        }
-        () if has(&["Is there a repository at the following location?", "repository does not exist"]) => {
-            MoverError::RepositoryNotFound { repository }
-        }
-        () if has(&[CIRCUIT_BREAKER_OPEN]) || has(UNREACHABLE) => {
-            MoverError::Unreachable { repository, cause: truncate(text) }
-        }
-        () if has(ACCESS_DENIED) || (is_lock_error && has(READ_ONLY)) => {
-            MoverError::CredentialsRejected { repository, cause: truncate(text) }
-        }
-        () => return None,
-    };
-    Some(error)
+    let failed = ErrorText { text, cause: truncate(text), repository: name, volume };
+    failed.classify(ERRORS).or_else(|| is_lock_error.then(|| failed.classify(LOCK_ERRORS)).flatten())
+}
+
+fn locked(failed: &ErrorText<'_>) -> MoverError {
+    MoverError::Locked { repository: failed.repository.to_owned(), holder: holder(failed.text) }
+}
+
+fn snapshot_not_found(failed: &ErrorText<'_>) -> MoverError {
+    MoverError::SnapshotNotFound { snapshot: "requested".into(), repository: failed.repository.to_owned() }
 }
 
 /// Whether restic failed because the store rejects lock files. Read-only commands can continue without one.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::ports::{JournalEntry, LeadershipGuard};
-use plimsoll_engine::{Error, RetryPolicy};
+use plimsoll_engine::ports::{Journal, JournalEntry, LeadershipGuard};
+use plimsoll_engine::{Error, OperationEnv, RetryPolicy};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +45,18 @@ impl<K: Lifecycle> Job<K> {
     /// The path of the subject's custom resource.
     pub fn path(&self) -> String {
         self.id.path()
+    }
+
+    /// What the engine does the work with.
+    pub fn engine_env(&self) -> OperationEnv {
+        OperationEnv {
+            cluster: self.runtime.leader.cluster.clone(),
+            guard: Arc::clone(&self.record) as Arc<dyn LeadershipGuard>,
+            journal: Arc::clone(&self.journal) as Arc<dyn Journal>,
+            cancel: self.cancel.clone(),
+            scratch: self.scratch.path().to_owned(),
+            root: self.tree.root(),
+        }
     }
 
     /// Reads objects of the cluster, and retries while the API server does not answer.

@@ -1,23 +1,14 @@
 //! The gRPC server of a plugin on a unix socket, and its handshake.
 
-use std::collections::HashMap;
-use std::convert::Infallible;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll_grpc_server::Router;
 use prost::Message;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
 use tonic::Status;
-use tonic::body::Body;
-use tonic::server::{Grpc, UnaryService};
-use tonic_prost::ProstCodec;
 
 use crate::handshake::{MAGIC_COOKIE, PROTOCOL_VERSION};
 use crate::registry::PluginKind;
@@ -25,8 +16,6 @@ use crate::wire::{
     CHECK_HEALTH, Empty, HealthCheckResponse, LIST_PLUGINS, ListPluginsResponse, Method, PluginIdentifier, SERVING,
     SHUTDOWN,
 };
-
-type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// The error of [`Plugin::serve`].
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +32,7 @@ pub enum ServeError {
 #[derive(Default)]
 pub struct Plugin {
     plugins: Vec<PluginIdentifier>,
-    handlers: HashMap<&'static str, Handler>,
+    router: Router,
 }
 
 impl Plugin {
@@ -72,14 +61,7 @@ impl Plugin {
         Output: Message + Default + 'static,
         HandlerFuture: Future<Output = Result<Output, Status>> + Send + 'static,
     {
-        let handler = move |request: Request<Incoming>| -> BoxFuture<'static, Response<Body>> {
-            let handler = handler.clone();
-            Box::pin(async move {
-                let codec = ProstCodec::<Output, Input>::default();
-                Grpc::new(codec).unary(UnaryHandler(handler), request).await
-            })
-        };
-        self.handlers.insert(method.path(), Arc::new(handler));
+        self.router = self.router.on(method.path(), handler);
         self
     }
 
@@ -92,20 +74,13 @@ impl Plugin {
         let socket = directory.join(format!("plugin{}", std::process::id()));
         let listener = UnixListener::bind(&socket)?;
         let shutdown = Arc::new(Notify::new());
-        let handlers = Arc::new(self.with_standard_services(&shutdown).handlers);
+        let router = self.with_standard_services(&shutdown).router;
         // The only line on standard output.
         writeln!(std::io::stdout(), "1|{PROTOCOL_VERSION}|unix|{}|grpc|", socket.display())?;
         std::io::stdout().flush()?;
-        loop {
-            let stream = tokio::select! {
-                accepted = listener.accept() => accepted?.0,
-                () = shutdown.notified() => break,
-            };
-            let handlers = Arc::clone(&handlers);
-            let handle_request = service_fn(move |request| handle_request(Arc::clone(&handlers), request));
-            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(stream), handle_request);
-            tokio::spawn(connection);
+        tokio::select! {
+            error = router.serve(listener) => return Err(error.into()),
+            () = shutdown.notified() => {}
         }
         let _ = std::fs::remove_file(&socket);
         Ok(())
@@ -123,32 +98,5 @@ impl Plugin {
             shutdown.notify_one();
             async { Ok(Empty {}) }
         })
-    }
-}
-
-async fn handle_request(
-    handlers: Arc<HashMap<&'static str, Handler>>,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, Infallible> {
-    match handlers.get(request.uri().path()).cloned() {
-        Some(handler) => Ok(handler(request).await),
-        None => Ok(Status::unimplemented("unknown method").into_http()),
-    }
-}
-
-struct UnaryHandler<F>(F);
-
-impl<Input, Output, HandlerFuture, F> UnaryService<Input> for UnaryHandler<F>
-where
-    F: Fn(Input) -> HandlerFuture,
-    HandlerFuture: Future<Output = Result<Output, Status>> + Send + 'static,
-    Output: Send + 'static,
-{
-    type Response = Output;
-    type Future = BoxFuture<'static, Result<tonic::Response<Output>, Status>>;
-
-    fn call(&mut self, request: tonic::Request<Input>) -> Self::Future {
-        let handler = (self.0)(request.into_inner());
-        Box::pin(async move { handler.await.map(tonic::Response::new) })
     }
 }

@@ -3,6 +3,7 @@
 // The fuzz targets name their macro by this path; here it only makes functions of them.
 extern crate self as libfuzzer_sys;
 
+mod backup_progress;
 mod browse;
 mod cancel;
 mod crash_safety;
@@ -16,9 +17,11 @@ mod overwrite;
 mod round_trip;
 mod s3;
 mod slow_connection;
+mod source_walk;
 mod symlink_races;
 mod testbed;
 mod untrusted_input;
+mod walk_hooks;
 
 macro_rules! fuzz_target {
     (|$input:ident: $kind:ty| $body:block) => {

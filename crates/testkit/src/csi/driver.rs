@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, Ready, ready};
+use plimsoll_grpc_server::Router;
 use tonic::Status;
 
 use super::DRIVER;
 use super::directories::{Directories, SnapshotRecord};
-use super::services::Services;
 use super::wire::{
     CONTROLLER_SERVICE, CREATE_DELETE_SNAPSHOT, CREATE_DELETE_VOLUME, Capabilities, ContentSource,
     CreateSnapshotRequest, CreateVolumeRequest, CreateVolumeResponse, DeleteRequest, Empty, LIST_SNAPSHOTS,
@@ -161,9 +161,9 @@ impl Driver {
     }
 
     /// The services that the kubelet and the snapshot sidecar call.
-    pub fn services(self: &Arc<Self>) -> Services {
+    pub fn services(self: &Arc<Self>) -> Router {
         let identity = PluginInfo { name: DRIVER.into(), vendor_version: env!("CARGO_PKG_VERSION").into() };
-        let services = Services::default()
+        let services = Router::default()
             .on("/csi.v1.Identity/GetPluginInfo", constant_method(identity))
             .on("/csi.v1.Identity/GetPluginCapabilities", constant_method(Capabilities::of(&[CONTROLLER_SERVICE])))
             .on("/csi.v1.Identity/Probe", constant_method(Empty {}))
@@ -174,7 +174,7 @@ impl Driver {
         self.controller(services)
     }
 
-    fn controller(self: &Arc<Self>, services: Services) -> Services {
+    fn controller(self: &Arc<Self>, services: Router) -> Router {
         let capabilities = Capabilities::of(&[CREATE_DELETE_VOLUME, CREATE_DELETE_SNAPSHOT, LIST_SNAPSHOTS]);
         services
             .on("/csi.v1.Controller/ControllerGetCapabilities", constant_method(capabilities))
@@ -202,7 +202,7 @@ impl Driver {
     }
 
     /// The plugin registration service of the kubelet.
-    pub fn registrar(self: &Arc<Self>, endpoint: &Path) -> Services {
+    pub fn registrar(self: &Arc<Self>, endpoint: &Path) -> Router {
         let this = Registration {
             kind: "CSIPlugin".into(),
             name: DRIVER.into(),
@@ -210,7 +210,7 @@ impl Driver {
             supported_versions: vec!["1.0.0".into()],
         };
         let driver = Arc::clone(self);
-        Services::default().on("/pluginregistration.Registration/GetInfo", constant_method(this)).on(
+        Router::default().on("/pluginregistration.Registration/GetInfo", constant_method(this)).on(
             "/pluginregistration.Registration/NotifyRegistrationStatus",
             move |status: RegistrationStatus| {
                 driver.registered.store(status.registered, Ordering::Release);

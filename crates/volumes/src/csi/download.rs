@@ -10,7 +10,7 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataDownloadSpec, DataUpload, NodeOs, TargetVolumeSpec};
-use plimsoll_archive::volume_info::{RestoreVolumeInfo, SnapshotDataMovementInfo};
+use plimsoll_archive::volume_info::{RestoreVolumeInfo, SnapshotDataMovementInfo, SnapshotInfo, VolumeNames};
 use plimsoll_engine::item_operations::ItemOperationProgress;
 use plimsoll_engine::restore::action::{
     AdditionalResources, RestoreActionInput, RestoreActionOutput, RestoreItemAction,
@@ -181,7 +181,7 @@ impl Downloads {
         };
         let mut reading = self.monitor.read(&download).await?;
         if let Some(moved) =
-            self.started().get_mut(operation).and_then(|one| one.info.snapshot_data_movement_info.as_mut())
+            self.started().get_mut(operation).and_then(|one| one.info.snapshot.snapshot_data_movement_info.as_mut())
         {
             moved.phase = download.phase().to_string();
         }
@@ -221,18 +221,24 @@ fn info(
     operation: &str,
 ) -> RestoreVolumeInfo {
     RestoreVolumeInfo {
-        pvc_name: claim.to_owned(),
-        pvc_namespace: namespace.to_owned(),
+        volume: VolumeNames {
+            pvc_name: claim.to_owned(),
+            pvc_namespace: namespace.to_owned(),
+            ..VolumeNames::default()
+        },
         restore_method: "CSISnapshot".into(),
         snapshot_data_moved: true,
-        snapshot_data_movement_info: Some(SnapshotDataMovementInfo {
-            data_mover: download.spec.data_mover.clone().unwrap_or_default(),
-            uploader_type: kind_of(upload).uploader_type().to_owned(),
-            snapshot_handle: download.spec.snapshot_id.clone().unwrap_or_default(),
-            operation_id: operation.to_owned(),
-            size: download.spec.snapshot_size.unwrap_or_default(),
-            ..SnapshotDataMovementInfo::default()
-        }),
+        snapshot: SnapshotInfo {
+            snapshot_data_movement_info: Some(SnapshotDataMovementInfo {
+                data_mover: download.spec.data_mover.clone().unwrap_or_default(),
+                uploader_type: kind_of(upload).uploader_type().to_owned(),
+                snapshot_handle: download.spec.snapshot_id.clone().unwrap_or_default(),
+                operation_id: operation.to_owned(),
+                size: download.spec.snapshot_size.unwrap_or_default(),
+                ..SnapshotDataMovementInfo::default()
+            }),
+            ..SnapshotInfo::default()
+        },
         ..RestoreVolumeInfo::default()
     }
 }

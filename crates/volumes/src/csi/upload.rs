@@ -181,7 +181,7 @@ impl Uploads {
 
     /// Writes the result of an upload into the volume info.
     pub async fn update_info(&self, info: &mut BackupVolumeInfo) -> Result<(), Error> {
-        let Some(moved) = info.snapshot_data_movement_info.as_mut() else { return Ok(()) };
+        let Some(moved) = info.snapshot.snapshot_data_movement_info.as_mut() else { return Ok(()) };
         let name = self.name_of(&moved.operation_id)?;
         let found = RetryPolicy::default().run(&self.task, || self.find(&name)).await?;
         let Some(upload) = found else {

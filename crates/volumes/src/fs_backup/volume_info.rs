@@ -2,7 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
-use plimsoll_archive::volume_info::{BackupVolumeInfo, PersistentVolumeInfo, PodVolumeInfo, RestoreVolumeInfo};
+use plimsoll_archive::volume_info::{
+    BackupVolumeInfo, PersistentVolumeInfo, PodVolumeInfo, RestoreVolumeInfo, VolumeNames,
+};
 use serde_json::Value;
 
 /// The claim and the volume behind a pod's volume.
@@ -42,9 +44,11 @@ impl ClaimInfo {
     /// The volume info without a method.
     pub fn volume_info(&self) -> BackupVolumeInfo {
         BackupVolumeInfo {
-            pvc_name: self.claim.clone(),
-            pvc_namespace: self.namespace.clone(),
-            pv_name: self.volume.clone(),
+            volume: VolumeNames {
+                pvc_name: self.claim.clone(),
+                pvc_namespace: self.namespace.clone(),
+                pv_name: self.volume.clone(),
+            },
             pv_info: self.persistent.clone(),
             ..BackupVolumeInfo::default()
         }
@@ -99,8 +103,11 @@ pub fn restored(restore: &PodVolumeRestore, claim: Option<&str>) -> RestoreVolum
     let (spec, status) = (&restore.spec, restore.status.clone().unwrap_or_default());
     let pod = spec.pod.clone().unwrap_or_default();
     RestoreVolumeInfo {
-        pvc_name: claim.unwrap_or_default().to_owned(),
-        pvc_namespace: claim.and(pod.namespace.clone()).unwrap_or_default(),
+        volume: VolumeNames {
+            pvc_name: claim.unwrap_or_default().to_owned(),
+            pvc_namespace: claim.and(pod.namespace.clone()).unwrap_or_default(),
+            ..VolumeNames::default()
+        },
         restore_method: "PodVolumeRestore".into(),
         pvr_info: Some(PodVolumeInfo {
             snapshot_handle: spec.snapshot_id.clone().unwrap_or_default(),

@@ -59,7 +59,7 @@ async fn of_backup(store: &Store, backup: &str) -> Result<Vec<String>, Error> {
     let mut known: Vec<String> = transfers.into_iter().filter_map(|transfer| transfer.status?.snapshot_id).collect();
     for volume in volumes {
         known.extend(volume.pvb_info.map(|info| info.snapshot_handle));
-        known.extend(volume.snapshot_data_movement_info.map(|info| info.snapshot_handle));
+        known.extend(volume.snapshot.snapshot_data_movement_info.map(|info| info.snapshot_handle));
     }
     Ok(known)
 }

@@ -10,6 +10,7 @@
 //! successor searches the plugin's records, and reports a possible orphan if it finds nothing.
 
 mod backup;
+mod context;
 mod delete;
 mod earlier;
 mod locations;
@@ -20,6 +21,7 @@ mod restore;
 mod zone;
 
 pub use backup::{CombinedVolumeBackup, SnapshotBackup, SnapshotBackupParameters};
+pub use context::{SnapshotContext, SnapshotJob};
 pub use delete::{delete_snapshots, discard};
 pub use locations::{ChosenLocations, choose};
 pub use restore::{SnapshotRestore, SnapshotRestoreParameters};

@@ -24,16 +24,9 @@ impl ItemOperationClient for PendingSnapshot {
         Box::pin(async {
             let mut live = self.live.lock().await;
             let ended = match live.poll().await {
-                PluginState::InProgress(reading) => {
-                    return Ok(ItemOperationProgress {
-                        done: reading.done,
-                        total: reading.total,
-                        units: reading.units,
-                        description: reading.description,
-                        started: reading.started,
-                        updated: reading.updated,
-                        ..ItemOperationProgress::default()
-                    });
+                // Only the error of an operation that has ended counts.
+                PluginState::InProgress(progress) => {
+                    return Ok(ItemOperationProgress { error: String::new(), ..progress });
                 }
                 PluginState::Silent(message) => return Err(Error::Plugin { reason: "PluginSilent", message }),
                 PluginState::Unknown => Ok(()),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use super::foreign::{self, BackupMetadata, SYNCING};
-use crate::context::Context;
+use crate::backup_storage_location::StorageLocationContext;
 
 /// Maximum size of backup metadata.
 const MAX_METADATA_BYTES: u64 = 16 << 20;
@@ -22,7 +22,7 @@ pub(super) async fn import_backup(
     name: &str,
     store: &Store,
     location: &str,
-    context: &Context,
+    context: &StorageLocationContext,
     malformed: &mut Vec<String>,
 ) -> Result<(), Error> {
     let content = match metadata(name, store).await? {
@@ -75,7 +75,7 @@ async fn metadata(name: &str, store: &Store) -> Result<Option<Result<Vec<u8>, St
 }
 
 /// The owner references of a backup to schedules that exist in this cluster with the same uid.
-async fn owners(backup: &Value, context: &Context) -> Result<Value, Error> {
+async fn owners(backup: &Value, context: &StorageLocationContext) -> Result<Value, Error> {
     let mut kept = Vec::new();
     for (name, uid, reference) in foreign::owners(backup) {
         let found = context.leader.api::<Schedule>().get_opt(&name).await;
@@ -96,7 +96,7 @@ enum CreateResult {
     Rejected(String),
 }
 
-async fn create(kind: &str, object: &Value, context: &Context) -> Result<CreateResult, Error> {
+async fn create(kind: &str, object: &Value, context: &StorageLocationContext) -> Result<CreateResult, Error> {
     context.leader.fence.check()?;
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let resource = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", kind));
@@ -128,7 +128,7 @@ pub(super) async fn finish(
     uid: &str,
     store: &Store,
     location: &str,
-    context: &Context,
+    context: &StorageLocationContext,
 ) -> Result<(), Error> {
     for transfer in listed(name, &layout::backup_pod_volume_backups(name), store).await? {
         if let Some(object) = foreign::pod_volume_backup(&transfer, (name, uid), location) {

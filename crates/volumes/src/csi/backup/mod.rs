@@ -141,7 +141,7 @@ impl CsiBackup {
 
     /// Whether a claim, `namespace/name`, has a snapshot.
     pub fn has(&self, claim: &str) -> bool {
-        self.infos().iter().any(|info| format!("{}/{}", info.pvc_namespace, info.pvc_name) == claim)
+        self.infos().iter().any(|info| format!("{}/{}", info.volume.pvc_namespace, info.volume.pvc_name) == claim)
     }
 
     /// Takes snapshots of the claims of a frozen pod, except those with file-system backup.
@@ -295,7 +295,7 @@ impl CsiBackup {
         let (progress, taken) = taker.read(namespace, snapshot).await?;
         if let Some(taken) = taken {
             for info in self.infos().iter_mut() {
-                let csi = info.csi_snapshot_info.as_mut().filter(|csi| csi.vsc_name == taken.content);
+                let csi = info.snapshot.csi_snapshot_info.as_mut().filter(|csi| csi.vsc_name == taken.content);
                 let Some(csi) = csi else { continue };
                 (csi.size, csi.ready_to_use) = (taken.size, Some(true));
                 info.completion_timestamp = Some(format!("{:.0}", Timestamp::now()));
@@ -315,9 +315,9 @@ fn info(claimed: &ClaimInfo, made: &Result<ClaimResult, String>, started: Timest
         ..claimed.volume_info()
     };
     match made {
-        Ok(ClaimResult::Upload(upload)) => info.snapshot_data_movement_info = Some(upload.info()),
-        Ok(ClaimResult::Snapshot(made)) => info.csi_snapshot_info = Some(snapshot_info(made)),
-        Err(_) if !moved => info.csi_snapshot_info = Some(CsiSnapshotInfo::default()),
+        Ok(ClaimResult::Upload(upload)) => info.snapshot.snapshot_data_movement_info = Some(upload.info()),
+        Ok(ClaimResult::Snapshot(made)) => info.snapshot.csi_snapshot_info = Some(snapshot_info(made)),
+        Err(_) if !moved => info.snapshot.csi_snapshot_info = Some(CsiSnapshotInfo::default()),
         Err(_) => {}
     }
     info

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use plimsoll_archive::volume_info::{CsiSnapshotInfo, RestoreVolumeInfo};
+use plimsoll_archive::volume_info::{CsiSnapshotInfo, RestoreVolumeInfo, SnapshotInfo, VolumeNames};
 use plimsoll_engine::Error;
 use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationProgress};
 use plimsoll_engine::restore::action::{
@@ -64,14 +64,19 @@ impl Restorer {
 
     fn record_info(&self, claim: &Value, target: &str) {
         let info = RestoreVolumeInfo {
-            pvc_name: text(claim, "/metadata/name").to_owned(),
-            pvc_namespace: target.to_owned(),
-            pv_name: text(claim, "/spec/volumeName").to_owned(),
+            volume: VolumeNames {
+                pvc_name: text(claim, "/metadata/name").to_owned(),
+                pvc_namespace: target.to_owned(),
+                pv_name: text(claim, "/spec/volumeName").to_owned(),
+            },
             restore_method: "CSISnapshot".into(),
-            csi_snapshot_info: Some(CsiSnapshotInfo {
-                vsc_name: self.all.snapshot_name(annotation(claim, SNAPSHOT_NAME)),
-                ..CsiSnapshotInfo::default()
-            }),
+            snapshot: SnapshotInfo {
+                csi_snapshot_info: Some(CsiSnapshotInfo {
+                    vsc_name: self.all.snapshot_name(annotation(claim, SNAPSHOT_NAME)),
+                    ..CsiSnapshotInfo::default()
+                }),
+                ..SnapshotInfo::default()
+            },
             ..RestoreVolumeInfo::default()
         };
         self.all.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info);
@@ -101,7 +106,7 @@ impl Restorer {
     fn complete(&self, made: &Value) {
         let mut infos = self.all.infos.lock().unwrap_or_else(PoisonError::into_inner);
         let meant = |csi: &&mut CsiSnapshotInfo| csi.vsc_name == text(made, "/metadata/name");
-        for csi in infos.iter_mut().filter_map(|info| info.csi_snapshot_info.as_mut()).filter(meant) {
+        for csi in infos.iter_mut().filter_map(|info| info.snapshot.csi_snapshot_info.as_mut()).filter(meant) {
             text(made, "/spec/source/snapshotHandle").clone_into(&mut csi.snapshot_handle);
             text(made, "/spec/driver").clone_into(&mut csi.driver);
         }

@@ -19,10 +19,10 @@ pub(super) struct Candidate {
 impl SnapshotBackup {
     /// The first location whose plugin supports the volume. `explicit` says whether snapshots were requested explicitly.
     pub(super) async fn find_plugin(&self, volume: &Value, explicit: bool) -> Result<Option<Candidate>, Error> {
-        for location in &self.parameters.locations.0 {
+        for location in &self.locations.0 {
             let name = location.metadata.name.clone().unwrap_or_default();
             let found = async {
-                let snapshotter = self.opened_locations.snapshotter(location).await?;
+                let snapshotter = self.context.locations.snapshotter(location).await?;
                 let handle = snapshotter.volume_id(volume).await.map_err(|error| plugin_error(&error))?;
                 Ok::<_, Error>((snapshotter, handle))
             };

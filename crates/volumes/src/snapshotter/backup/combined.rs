@@ -82,7 +82,9 @@ impl VolumeBackupper for CombinedVolumeBackup {
             }
             let mut changed = self.snapshots.final_results(results).await?;
             for info in csi {
-                if let Some(existing) = changed.infos.iter_mut().find(|existing| existing.pv_name == info.pv_name) {
+                if let Some(existing) =
+                    changed.infos.iter_mut().find(|existing| existing.volume.pv_name == info.volume.pv_name)
+                {
                     *existing = info;
                 }
             }

@@ -16,41 +16,31 @@ mod take;
 pub use combined::CombinedVolumeBackup;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use plimsoll_archive::volume_info::{BackupVolumeInfo, VolumeSnapshot};
 use plimsoll_engine::cluster::{ItemMeta, collection_path};
 use plimsoll_engine::item_filter::ItemFilter;
-use plimsoll_engine::item_operations::ItemOperations;
-use plimsoll_engine::ports::{Journal, JournalEntry};
 use plimsoll_engine::{Error, RetryPolicy};
-use plimsoll_plugin::LogSink;
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeProperties};
 use serde_json::Value;
 
 use self::choice::{SnapshotChoice, snapshot_choice};
-use super::SnapshotServices;
-use super::earlier::EarlierRequests;
-use super::locations::{ChosenLocations, SnapshotLocations};
+use super::context::{SnapshotContext, SnapshotJob};
+use super::locations::ChosenLocations;
 use super::pending::PendingSnapshot;
-use super::records::{RecordKind, Records, text};
+use super::records::{RecordKind, text};
 use crate::fs_backup::{ClaimInfo, claims_of, skipped};
-use crate::volume_job::VolumeJob;
 
 /// Maximum number of snapshots that are taken at a time.
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 
 /// Parameters of the snapshots of a backup.
 pub struct SnapshotBackupParameters {
-    /// Services of the server.
-    pub services: Arc<SnapshotServices>,
     /// The Backup.
-    pub job: VolumeJob,
-    /// When it was created.
-    pub created: Timestamp,
+    pub job: SnapshotJob,
     /// The Backup's own labels: tags of its snapshots.
     pub labels: BTreeMap<String, String>,
     /// `snapshotVolumes`.
@@ -61,24 +51,16 @@ pub struct SnapshotBackupParameters {
     pub locations: ChosenLocations,
     /// The Backup's filters.
     pub item_filter: Arc<ItemFilter>,
-    /// The journal.
-    pub journal: Arc<dyn Journal>,
-    /// Journal entries of earlier attempts.
-    pub known: Vec<JournalEntry>,
-    /// Its item operations.
-    pub operations: Arc<ItemOperations>,
-    /// Sink for the log lines of plugins.
-    pub logs: Arc<dyn LogSink>,
-    /// Timeout of one operation.
-    pub limit: Duration,
 }
 
 /// Takes snapshots with volume snapshotters.
 pub struct SnapshotBackup {
-    parameters: SnapshotBackupParameters,
-    opened_locations: SnapshotLocations,
-    records: OnceLock<Arc<Records>>,
-    earlier: Mutex<EarlierRequests>,
+    context: Arc<SnapshotContext>,
+    labels: BTreeMap<String, String>,
+    wanted: Option<bool>,
+    policies: Option<ResourcePolicies>,
+    locations: ChosenLocations,
+    item_filter: Arc<ItemFilter>,
     state: Mutex<State>,
 }
 
@@ -108,27 +90,18 @@ struct Taken {
 impl SnapshotBackup {
     /// Takes the snapshots of one backup.
     pub fn new(parameters: SnapshotBackupParameters) -> Self {
-        Self {
-            opened_locations: SnapshotLocations::new(&parameters.services, Arc::clone(&parameters.logs)),
-            earlier: Mutex::new(EarlierRequests::of(&parameters.known)),
-            records: OnceLock::new(),
-            state: Mutex::default(),
-            parameters,
-        }
+        let SnapshotBackupParameters { job, labels, wanted, policies, locations, item_filter } = parameters;
+        let context = Arc::new(SnapshotContext::new(job, RecordKind::Backup));
+        Self { context, labels, wanted, policies, locations, item_filter, state: Mutex::default() }
+    }
+
+    /// What its snapshots share.
+    pub fn context(&self) -> &Arc<SnapshotContext> {
+        &self.context
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn earlier(&self) -> MutexGuard<'_, EarlierRequests> {
-        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn records(&self) -> Arc<Records> {
-        let records =
-            self.records.get_or_init(|| Arc::new(Records::start(&self.parameters.services.leader, RecordKind::Backup)));
-        Arc::clone(records)
     }
 
     fn error(&self, namespace: &str, line: String) {
@@ -141,14 +114,14 @@ impl SnapshotBackup {
 
     /// Whether no snapshot can be taken.
     fn is_idle(&self) -> bool {
-        let by_policy = self.parameters.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies);
-        self.parameters.locations.0.is_empty() && self.parameters.wanted != Some(true) && !by_policy
+        let by_policy = self.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies);
+        self.locations.0.is_empty() && self.wanted != Some(true) && !by_policy
     }
 
     async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", collection_path("v1", plural, namespace));
-        let get = || self.parameters.services.leader.cluster.get(&path);
-        let found = RetryPolicy::default().run(&self.parameters.job.task, get).await?;
+        let get = || self.context.job.services.leader.cluster.get(&path);
+        let found = RetryPolicy::default().run(&self.context.job.subject.task, get).await?;
         Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -177,7 +150,7 @@ impl SnapshotBackup {
     fn is_in_backup(&self, claim: &Value, volume: &Value) -> bool {
         let adds = |resource: &str, object: &Value| {
             let meta: Result<ItemMeta, _> = ItemMeta::of(object.to_string().as_bytes());
-            meta.is_ok_and(|meta| self.parameters.item_filter.includes_additional_item(resource, &meta))
+            meta.is_ok_and(|meta| self.item_filter.includes_additional_item(resource, &meta))
         };
         adds("persistentvolumeclaims", claim) && adds("persistentvolumes", volume)
     }
@@ -212,10 +185,10 @@ impl SnapshotBackup {
             return Ok(());
         }
         let claim_info = ClaimInfo::of_volume(volume);
-        let policies = self.parameters.policies.as_ref().filter(|policies| policies.has_volume_policies());
+        let policies = self.policies.as_ref().filter(|policies| policies.has_volume_policies());
         let policy =
             policies.and_then(|policies| policies.action(&VolumeProperties::of_persistent_volume(volume, claim)));
-        let explicit = match snapshot_choice(self.parameters.wanted, policy.map(|action| action.kind)) {
+        let explicit = match snapshot_choice(self.wanted, policy.map(|action| action.kind)) {
             SnapshotChoice::Take { explicit } => explicit,
             SnapshotChoice::Leave => return Ok(()),
             SnapshotChoice::Skip => {
@@ -238,10 +211,5 @@ impl SnapshotBackup {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Ends the plugins' processes.
-    pub async fn close(&self) {
-        self.opened_locations.close().await;
     }
 }

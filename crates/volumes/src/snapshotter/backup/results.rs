@@ -2,13 +2,14 @@
 
 use jiff::Timestamp;
 use plimsoll_archive::volume_info::{
-    BackupVolumeInfo, NativeSnapshotInfo, VolumeSnapshot, VolumeSnapshotSpec, VolumeSnapshotStatus,
+    BackupVolumeInfo, NativeSnapshotInfo, SnapshotInfo, VolumeSnapshot, VolumeSnapshotSpec, VolumeSnapshotStatus,
 };
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, VolumeBackupResults};
 
-use super::{SnapshotBackup, SnapshotBackupParameters, Taken};
+use super::{SnapshotBackup, Taken};
 use crate::snapshotter::records::has_failed;
+use crate::volume_job::VolumeJob;
 
 impl SnapshotBackup {
     /// The results so far.
@@ -40,7 +41,7 @@ impl SnapshotBackup {
                 one.snapshot.status.phase = "Failed".into();
             }
             let name = one.snapshot.spec.persistent_volume_name.clone();
-            if let Some(known) = after.infos.iter_mut().find(|known| known.pv_name == name) {
+            if let Some(known) = after.infos.iter_mut().find(|known| known.volume.pv_name == name) {
                 *known = info(&one);
             }
             after.snapshots.push(one.snapshot);
@@ -51,18 +52,14 @@ impl SnapshotBackup {
 }
 
 /// The entry of a snapshot in `volumesnapshots`.
-pub(super) fn snapshot_entry(
-    parameters: &SnapshotBackupParameters,
-    effect: Effect,
-    answer: &Result<String, String>,
-) -> VolumeSnapshot {
+pub(super) fn snapshot_entry(backup: &VolumeJob, effect: Effect, answer: &Result<String, String>) -> VolumeSnapshot {
     let Effect::Snapshot { location, volume, handle, volume_type, zone, iops } = effect else {
         return VolumeSnapshot::default();
     };
     VolumeSnapshot {
         spec: VolumeSnapshotSpec {
-            backup_name: parameters.job.name.clone(),
-            backup_uid: parameters.job.uid.clone(),
+            backup_name: backup.name.clone(),
+            backup_uid: backup.uid.clone(),
             location,
             persistent_volume_name: volume,
             provider_volume_id: handle,
@@ -84,7 +81,10 @@ fn info(taken: &Taken) -> BackupVolumeInfo {
         start_timestamp: Some(format!("{:.0}", taken.started)),
         completion_timestamp: Some(format!("{:.0}", Timestamp::now())),
         result: if succeeded { "succeeded" } else { "failed" }.into(),
-        native_snapshot_info: Some(NativeSnapshotInfo::from(&taken.snapshot)),
+        snapshot: SnapshotInfo {
+            native_snapshot_info: Some(NativeSnapshotInfo::from(&taken.snapshot)),
+            ..SnapshotInfo::default()
+        },
         ..taken.claim_info.volume_info()
     }
 }

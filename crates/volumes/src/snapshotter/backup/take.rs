@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_archive::volume_info::VolumeSnapshot;
-use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::ports::Effect;
 use plimsoll_engine::{Error, kill};
 use plimsoll_plugin::SnapshotProgressQuery;
@@ -16,19 +14,15 @@ use super::candidate::Candidate;
 use super::results::snapshot_entry;
 use super::{SnapshotBackup, Taken};
 use crate::fs_backup::ClaimInfo;
-use crate::snapshotter::earlier::named;
 use crate::snapshotter::locations::plugin_error;
 use crate::snapshotter::pending::PendingSnapshot;
-use crate::snapshotter::plugin_operation::{PluginOperation, PluginState, RecordSubject};
+use crate::snapshotter::plugin_operation::PluginOperation;
 use crate::snapshotter::zone;
-
-/// The expected duration of the snapshots: the weight of the stage once there are any.
-const EXPECTED_DURATION: Duration = Duration::from_mins(1);
 
 impl SnapshotBackup {
     fn tags(&self, volume: &str) -> BTreeMap<String, String> {
-        let mut tags = self.parameters.labels.clone();
-        tags.insert("velero.io/backup".into(), self.parameters.job.name.clone());
+        let mut tags = self.labels.clone();
+        tags.insert("velero.io/backup".into(), self.context.job.subject.name.clone());
         tags.insert("velero.io/pv".into(), volume.to_owned());
         tags
     }
@@ -41,10 +35,7 @@ impl SnapshotBackup {
         candidate: &Candidate,
         claim_info: &ClaimInfo,
     ) -> Result<(), Error> {
-        self.parameters.job.task.start();
-        self.parameters.job.task.expect_duration(EXPECTED_DURATION);
-        let task = self.parameters.job.task.planned(name);
-        task.start();
+        let task = self.context.start_task(name);
         let (snapshotter, zone) = (&candidate.snapshotter, zone::of(volume));
         let facts = match snapshotter.volume_info(&candidate.handle, &zone).await {
             Ok(facts) => facts,
@@ -59,8 +50,8 @@ impl SnapshotBackup {
             ..SnapshotProgressQuery::default()
         };
         let mut live = PluginOperation::new(
-            self.records(),
-            self.record_subject(name, &candidate.location),
+            self.context.records(),
+            self.context.record_subject(name, &candidate.location, ""),
             Arc::clone(snapshotter),
             subject,
             task,
@@ -85,20 +76,6 @@ impl SnapshotBackup {
         self.record(effect, answer, live, claim_info, started).await
     }
 
-    fn record_subject(&self, volume: &str, location: &str) -> RecordSubject {
-        let parameters = &self.parameters;
-        RecordSubject {
-            parent: parameters.job.name.clone(),
-            parent_uid: parameters.job.uid.clone(),
-            owner: parameters.job.owner.clone(),
-            since: parameters.created,
-            backup: parameters.job.name.clone(),
-            volume: volume.to_owned(),
-            location: location.to_owned(),
-            snapshot: String::new(),
-        }
-    }
-
     /// Calls the plugin. The call is never repeated: its result is in the journal before anything relies on it.
     async fn create_snapshot(
         &self,
@@ -107,14 +84,14 @@ impl SnapshotBackup {
         namespace: &str,
     ) -> Result<Result<String, String>, Error> {
         let Effect::Snapshot { volume, handle, zone, .. } = effect else { return Ok(Err(String::new())) };
-        let parameters = &self.parameters;
-        parameters.services.leader.fence.check()?;
-        let intent = parameters.journal.record_intent(effect.clone()).await?;
+        let job = &self.context.job;
+        job.services.leader.fence.check()?;
+        let intent = job.journal.record_intent(effect.clone()).await?;
         kill::point("snapshot.create.before");
         let (snapshotter, tags) = (Arc::clone(&live.snapshotter), self.tags(volume));
         let answer = tokio::select! {
             biased;
-            answer = snapshotter.create_snapshot(handle, zone, &tags, parameters.limit) => answer,
+            answer = snapshotter.create_snapshot(handle, zone, &tags, job.limit) => answer,
             never = live.follow() => match never {},
         };
         kill::point("snapshot.create.after");
@@ -122,10 +99,9 @@ impl SnapshotBackup {
             Err(error) if error.outcome_unknown() => self.resolve_unknown_outcome(error, volume, namespace).await?,
             answer => answer,
         };
-        let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
-        parameters.journal.record_result(intent, result).await?;
+        let answer = self.context.record_answer(intent, answer).await?;
         kill::point("snapshot.recorded.after");
-        Ok(answer.map_err(|error| error.to_string()))
+        Ok(answer)
     }
 
     /// Records the result of a call, and keeps track of the snapshot while it is still in progress.
@@ -137,7 +113,7 @@ impl SnapshotBackup {
         claim_info: &ClaimInfo,
         started: Timestamp,
     ) -> Result<(), Error> {
-        let mut snapshot = snapshot_entry(&self.parameters, effect, &answer);
+        let mut snapshot = snapshot_entry(&self.context.job.subject, effect, &answer);
         let id = match answer {
             Ok(id) => id,
             Err(why) => {
@@ -149,31 +125,16 @@ impl SnapshotBackup {
             }
         };
         live.set_snapshot_name(&id).await?;
-        let in_progress = match live.poll().await {
-            PluginState::InProgress(_) | PluginState::Silent(_) => true,
-            PluginState::Unknown => false,
-            PluginState::Ended(how) => {
-                if let Err(why) = &how {
-                    let name = &snapshot.spec.persistent_volume_name;
-                    self.error(&claim_info.namespace, format!("snapshot {id} of volume {name}: {why}"));
-                    snapshot.status.phase = "Failed".into();
-                }
-                live.end(&how).await?;
-                false
-            }
-        };
-        if !in_progress {
-            live.end(&Ok(())).await?;
+        let ended = live.end_if_ended().await?;
+        if let Some(Err(why)) = &ended {
+            let name = &snapshot.spec.persistent_volume_name;
+            self.error(&claim_info.namespace, format!("snapshot {id} of volume {name}: {why}"));
+            snapshot.status.phase = "Failed".into();
         }
         let (plugin, name) = (live.snapshotter.name().to_owned(), snapshot.spec.persistent_volume_name.clone());
         let moving = self.add_taken(snapshot, claim_info, started, live);
-        if in_progress {
-            self.parameters.operations.track_existing(
-                &plugin,
-                ItemId::new("persistentvolumes", None, &name),
-                &id,
-                moving,
-            );
+        if ended.is_none() {
+            self.context.track(&plugin, &name, &id, moving);
         }
         Ok(())
     }

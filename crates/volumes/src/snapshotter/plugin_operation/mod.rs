@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use plimsoll_engine::item_operations::ItemOperationProgress;
 use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_plugin::{
-    Error as PluginError, ObserverGuard, ProgressTracker, Reading, SnapshotProgressQuery, VolumeSnapshotterClient,
+    Error as PluginError, ObserverGuard, ProgressTracker, SnapshotProgressQuery, VolumeSnapshotterClient,
 };
 use plimsoll_progress::{Clock, Operation, Task};
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ pub enum PluginState {
     /// Its progress is not known.
     Unknown,
     /// It is in progress.
-    InProgress(Reading),
+    InProgress(ItemOperationProgress),
     /// It has ended, with this result.
     Ended(Result<(), String>),
     /// The plugin does not answer.
@@ -165,16 +166,16 @@ impl PluginOperation {
         }
         match self.snapshotter.progress(&self.subject).await {
             Ok(Some(report)) => {
-                let (reading, fault) = self.watch.read(&report);
+                let (progress, fault) = self.watch.read(&report);
                 if let Some(fault) = fault {
                     self.task.hint(fault.to_string());
                 }
-                self.show(&reading);
-                self.write(&self.status(&reading)).await;
-                match (reading.completed, reading.error.is_empty()) {
-                    (false, _) => PluginState::InProgress(reading),
+                self.show(&progress);
+                self.write(&self.status(&progress)).await;
+                match (progress.completed, progress.error.is_empty()) {
+                    (false, _) => PluginState::InProgress(progress),
                     (true, true) => PluginState::Ended(Ok(())),
-                    (true, false) => PluginState::Ended(Err(reading.error)),
+                    (true, false) => PluginState::Ended(Err(progress.error)),
                 }
             }
             Ok(None) => PluginState::Unknown,
@@ -188,6 +189,18 @@ impl PluginOperation {
                 PluginState::Silent(error.to_string())
             }
         }
+    }
+
+    /// Polls the progress once, and ends the operation unless the plugin still works on it. Returns the result; `None` while it
+    /// is in progress.
+    pub async fn end_if_ended(&mut self) -> Result<Option<Result<(), String>>, Error> {
+        let ended = match self.poll().await {
+            PluginState::InProgress(_) | PluginState::Silent(_) => return Ok(None),
+            PluginState::Unknown => Ok(()),
+            PluginState::Ended(how) => how,
+        };
+        self.end(&ended).await?;
+        Ok(Some(ended))
     }
 
     /// The record, as it is now.

@@ -1,9 +1,10 @@
 //! The progress of an operation on its task and in the status of its record.
 
 use jiff::Timestamp;
+use plimsoll_engine::item_operations::ItemOperationProgress;
 use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_operations::{is_same_except_times, projection, summary_patch};
-use plimsoll_plugin::{Reading, sanitize};
+use plimsoll_plugin::sanitize;
 use plimsoll_progress::{Total, Unit};
 use serde_json::{Value, json};
 use tracing::debug;
@@ -12,18 +13,18 @@ use super::{PluginOperation, PluginState, RecordOwner, now};
 use crate::snapshotter::records::{has_ended, has_failed, text};
 
 impl PluginOperation {
-    /// Shows a reading as a task.
-    pub(super) fn show(&self, reading: &Reading) {
-        let unit = if reading.counts_bytes() { Unit::Bytes } else { Unit::Steps };
+    /// Shows the progress as a task.
+    pub(super) fn show(&self, progress: &ItemOperationProgress) {
+        let unit = if progress.counts_bytes() { Unit::Bytes } else { Unit::Steps };
         for task in [&self.task, &self.own.root()] {
             let meter = task.meter(unit);
-            if reading.total > 0 {
-                meter.set_total(Total::Growing(reading.total));
+            if progress.total > 0 {
+                meter.set_total(Total::Growing(progress.total));
             }
-            meter.set_done(reading.done);
+            meter.set_done(progress.done);
         }
-        if !reading.description.is_empty() {
-            self.task.say(&reading.description);
+        if !progress.description.is_empty() {
+            self.task.say(&progress.description);
         }
     }
 
@@ -31,16 +32,16 @@ impl PluginOperation {
         summary_patch(&projection::summary(&self.own.snapshot(), Timestamp::now()))
     }
 
-    pub(super) fn status(&self, reading: &Reading) -> Value {
-        let mut status = json!({ "phase": "InProgress", "message": reading.description, "plimsoll": self.summary() });
-        if let Some(started) = reading.started {
+    pub(super) fn status(&self, progress: &ItemOperationProgress) -> Value {
+        let mut status = json!({ "phase": "InProgress", "message": progress.description, "plimsoll": self.summary() });
+        if let Some(started) = progress.started {
             status["startTimestamp"] = json!(format!("{started:.0}"));
         }
-        if reading.counts_bytes() && (reading.total > 0 || reading.done > 0) {
-            status["progress"] = json!({ "totalBytes": signed(reading.total), "bytesDone": signed(reading.done) });
-        } else if reading.total > 0 {
-            let counted = format!("{} of {} {}", reading.done, reading.total, reading.units);
-            status["message"] = json!(format!("{} ({counted})", reading.description).trim_start());
+        if progress.counts_bytes() && (progress.total > 0 || progress.done > 0) {
+            status["progress"] = json!({ "totalBytes": signed(progress.total), "bytesDone": signed(progress.done) });
+        } else if progress.total > 0 {
+            let counted = format!("{} of {} {}", progress.done, progress.total, progress.units);
+            status["message"] = json!(format!("{} ({counted})", progress.description).trim_start());
         }
         status
     }
@@ -70,16 +71,16 @@ impl PluginOperation {
             description: message.clone(),
             ..Default::default()
         };
-        let (reading, fault) = self.watch.read(&report);
+        let (progress, fault) = self.watch.read(&report);
         if let Some(fault) = fault {
             self.task.hint(fault.to_string());
         }
-        self.show(&reading);
+        self.show(&progress);
         match (has_ended(record), has_failed(record)) {
             (true, true) if message.is_empty() => PluginState::Ended(Err(sanitize(text(record, "/status/phase")))),
             (true, true) => PluginState::Ended(Err(message)),
             (true, false) => PluginState::Ended(Ok(())),
-            (false, _) => PluginState::InProgress(reading),
+            (false, _) => PluginState::InProgress(progress),
         }
     }
 
