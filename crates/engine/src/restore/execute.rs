@@ -115,7 +115,11 @@ async fn wait_for_item_operations(
         timeout: operation_timeout(input.restore.spec.item_operation_timeout.as_ref()),
     };
     let announce = async { env.object.show_waiting(state.operations.counts(), state.has_failed()).await };
-    wait_for_operations(&state.operations, wait, announce).await
+    wait_for_operations(&state.operations, wait, announce).await?;
+    for (scope, failure) in state.operations.failures() {
+        state.recorder.error(&scope, failure);
+    }
+    Ok(())
 }
 
 fn operations_file<'a>(store: &'a Store, name: &'a str, uid: &'a str) -> OperationsFile<'a> {
