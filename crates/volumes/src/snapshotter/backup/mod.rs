@@ -7,7 +7,6 @@
 //! ```
 
 mod candidate;
-mod choice;
 mod combined;
 mod orphans;
 mod results;
@@ -31,13 +30,13 @@ use plimsoll_plugin::LogSink;
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeProperties};
 use serde_json::Value;
 
-use self::choice::{SnapshotChoice, snapshot_choice};
 use super::SnapshotServices;
 use super::earlier::EarlierRequests;
 use super::locations::{ChosenLocations, SnapshotLocations};
 use super::pending::PendingSnapshot;
 use super::records::{RecordKind, Records, text};
 use crate::fs_backup::{ClaimInfo, claims_of, skipped};
+use crate::snapshot_choice::{SnapshotChoice, snapshot_choice};
 use crate::volume_job::VolumeJob;
 
 /// Maximum number of snapshots that are taken at a time.
