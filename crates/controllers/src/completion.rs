@@ -27,19 +27,13 @@ pub fn of(results: &Results, completed: Timestamp) -> Completion {
     Completion { status, state, reasons: most_frequent_reasons(results), ending: None }
 }
 
-/// Adds the counts of the operations that ran in the background: a failed one is an error.
+/// Adds the counts of the operations that ran in the background. Failed ones are among the errors of the results.
 pub fn add_item_operations(completion: &mut Completion, verb: &str, counts: ItemOperationCounts) {
     if counts.attempted == 0 {
         return;
     }
     if let (Some(status), Value::Object(fields)) = (completion.status.as_object_mut(), operation_counts(verb, counts)) {
         status.extend(fields);
-    }
-    if counts.failed > 0 {
-        let errors = completion.status.get("errors").and_then(Value::as_u64).unwrap_or(0);
-        completion.status["errors"] = json!(errors + counts.failed);
-        completion.status["phase"] = json!("PartiallyFailed");
-        completion.state = OperationState::PartiallyFailed;
     }
 }
 

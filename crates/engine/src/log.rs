@@ -54,6 +54,13 @@ impl OperationLog {
         Ok(Self { path: path.to_owned(), text, file: Mutex::new(file) })
     }
 
+    /// Opens the log at `path` again, after its lines so far.
+    pub(crate) fn reopen(path: &Path) -> Result<Self, Error> {
+        let text = path.with_file_name(TEXT_FILE);
+        let file = File::options().read(true).append(true).open(&text).map_err(|e| Error::scratch(&text, e))?;
+        Ok(Self { path: path.to_owned(), text, file: Mutex::new(file) })
+    }
+
     /// Writes one line.
     pub fn line(&self, level: Level, message: &str) {
         let line = format!("time=\"{:.0}\" level={} msg={message:?}\n", Timestamp::now(), level.as_str());

@@ -108,7 +108,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    fn add(&mut self, scope: &Scope, text: String) {
+    pub(crate) fn add(&mut self, scope: &Scope, text: String) {
         self.count += 1;
         if self.count > MAX_MESSAGES as u64 {
             return;
@@ -178,6 +178,11 @@ pub struct RecordedFiles {
     pub results: Results,
 }
 
+/// The compressed log in the scratch directory of an operation.
+pub(crate) fn log_path(directory: &Path) -> PathBuf {
+    directory.join("log.gz")
+}
+
 /// Records the outcomes, messages and log of an operation.
 pub struct Recorder {
     log: OperationLog,
@@ -208,7 +213,7 @@ impl Recorder {
             results: Results::default(),
             broken: None,
         };
-        Ok(Self { log: OperationLog::create(&directory.join("log.gz"))?, inner: Mutex::new(inner) })
+        Ok(Self { log: OperationLog::create(&log_path(directory))?, inner: Mutex::new(inner) })
     }
 
     /// The operation's log.

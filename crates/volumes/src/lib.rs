@@ -13,6 +13,7 @@ pub mod exposer;
 pub mod fs_backup;
 mod mover_choice;
 pub mod repositories;
+mod snapshot_choice;
 pub mod snapshotter;
 pub mod storage_location;
 pub mod transfer;

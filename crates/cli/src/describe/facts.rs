@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::files::Files;
+use super::item_operations::ItemOperations;
 use crate::args::names::ResourceKind;
 use crate::plugin_transfer::PluginTransfer;
 use crate::subjects::Subject;
@@ -61,6 +62,8 @@ pub struct Facts {
     pub items: Option<BTreeMap<String, Vec<String>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item_operations: Option<ItemOperations>,
     /// Volume data on its way, or there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transfer>,
@@ -153,6 +156,7 @@ pub fn facts(subject: &Subject, files: Files) -> Facts {
         namespaces: files.items.as_ref().map(by_namespace).unwrap_or_default(),
         items: files.items,
         volumes: files.volumes,
+        item_operations: ItemOperations::of(subject, files.item_operations),
         transfers: files.transfers,
         plugin_transfer: files.plugin_transfer,
         hooks_attempted: subject.number("/status/hookStatus/hooksAttempted"),

@@ -12,7 +12,7 @@ use plimsoll_progress::Task;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::URL_TIMEOUT;
+use super::{URL_TIMEOUT, item_operations};
 use crate::args::names::{Reference, ResourceKind};
 use crate::args::options::DescribeOptions;
 use crate::errors;
@@ -33,6 +33,8 @@ pub struct Files {
     pub items: Option<BTreeMap<String, Vec<String>>>,
     /// Volumes.
     pub volumes: Option<Vec<Value>>,
+    /// Item operations.
+    pub item_operations: Option<Vec<Value>>,
     /// Transfers of volume data.
     pub transfers: Vec<Transfer>,
     /// What plugins do for it.
@@ -69,26 +71,29 @@ pub async fn gather(
         Ok(found) => files.plugin_transfer = found,
         Err(error) => files.notes.push(errors::cause_text(&error)),
     }
-    if subject.outcome().is_none() || subject.phase() == "FailedValidation" {
-        return files;
-    }
-    let has_messages = subject.number("/status/errors") + subject.number("/status/warnings") > 0;
-    if !has_messages && !options.details {
+    // The server writes the file of item operations while these run; all others when the subject has ended.
+    let has_operations = options.details && item_operations::attempted(subject) > 0;
+    let ended = subject.outcome().is_some() && subject.phase() != "FailedValidation";
+    let has_messages = ended && subject.number("/status/errors") + subject.number("/status/warnings") > 0;
+    let details = ended && options.details;
+    if !has_operations && !has_messages && !details {
         return files;
     }
     let remote = match Remote::of(client, namespace, &subject.reference(), &options.tls, URL_TIMEOUT).await {
         Ok(remote) => remote,
         Err(error) => return Files { notes: vec![errors::cause_text(&error)], ..files },
     };
-    let (results, list, volumes) = names(subject.kind);
-    let (results, list, volumes) = tokio::join!(
+    let FileKinds { results, items, volumes, operations } = FileKinds::of(subject.kind);
+    let (results, list, volumes, operations) = tokio::join!(
         wanted(has_messages, read::<Results>(&remote, &results, &task)),
-        wanted(options.details, read::<BTreeMap<String, Vec<String>>>(&remote, &list, &task)),
-        wanted(options.details, read::<Option<Vec<Value>>>(&remote, &volumes, &task)),
+        wanted(details, read::<BTreeMap<String, Vec<String>>>(&remote, &items, &task)),
+        wanted(details, read::<Option<Vec<Value>>>(&remote, &volumes, &task)),
+        wanted(has_operations, read::<Option<Vec<Value>>>(&remote, &operations, &task)),
     );
     files.results = files.keep("errors and warnings", results);
     files.items = files.keep("the list of items", list);
     files.volumes = files.keep("volumes", volumes).flatten();
+    files.item_operations = files.keep("item operations", operations).flatten();
     files
 }
 
@@ -109,11 +114,31 @@ impl Files {
     }
 }
 
-fn names(kind: ResourceKind) -> (DownloadTargetKind, DownloadTargetKind, DownloadTargetKind) {
-    use DownloadTargetKind as File;
-    match kind {
-        ResourceKind::Restore => (File::RestoreResults, File::RestoreResourceList, File::RestoreVolumeInfo),
-        _ => (File::BackupResults, File::BackupResourceList, File::BackupVolumeInfos),
+/// The files of a backup or restore that a description reads.
+struct FileKinds {
+    results: DownloadTargetKind,
+    items: DownloadTargetKind,
+    volumes: DownloadTargetKind,
+    operations: DownloadTargetKind,
+}
+
+impl FileKinds {
+    fn of(kind: ResourceKind) -> Self {
+        use DownloadTargetKind as File;
+        match kind {
+            ResourceKind::Restore => Self {
+                results: File::RestoreResults,
+                items: File::RestoreResourceList,
+                volumes: File::RestoreVolumeInfo,
+                operations: File::RestoreItemOperations,
+            },
+            _ => Self {
+                results: File::BackupResults,
+                items: File::BackupResourceList,
+                volumes: File::BackupVolumeInfos,
+                operations: File::BackupItemOperations,
+            },
+        }
     }
 }
 

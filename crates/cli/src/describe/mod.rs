@@ -4,6 +4,7 @@ mod action;
 mod facts;
 mod files;
 mod filters;
+mod item_operations;
 mod location;
 pub mod page;
 mod schedule;

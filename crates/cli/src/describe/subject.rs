@@ -42,6 +42,9 @@ pub fn text(facts: &Facts, details: bool) -> Vec<String> {
     page.section(|section| namespaces(section, facts));
     page.section(|section| items(section, facts));
     page.section(|section| volumes(section, facts, details));
+    page.section(|section| {
+        facts.item_operations.iter().for_each(|operations| operations.print(section, facts.kind));
+    });
     page.section(|section| transfers(section, facts, details));
     page.section(|section| plugin_transfer(section, facts, details));
     page.section(|section| {

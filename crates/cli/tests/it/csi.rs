@@ -43,6 +43,7 @@ async fn a_claim_is_restored_from_its_snapshot_into_its_own_and_another_namespac
     assert_eq!(CsiClaim::called(&bed, "copy").files().await, before);
     assert_ne!(claim.files().await, before, "what is there is not touched");
     assert_existing_claim_is_unchanged(&home, &claim).await;
+    assert_a_policy_decides_before_snapshot_volumes(&home, &claim).await;
 
     home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": "d" },
         "spec": { "backupName": "b" } }))
@@ -62,6 +63,29 @@ async fn assert_existing_claim_is_unchanged(home: &Home<'_>, claim: &CsiClaim<'_
     home.restore("again", json!({ "backupName": "b" })).await;
     home.ended("Restore", "again").await;
     assert_eq!(claim.files().await, before);
+}
+
+/// `snapshotVolumes: false` leaves out what no policy wants a snapshot of.
+async fn assert_a_policy_decides_before_snapshot_volumes(home: &Home<'_>, claim: &CsiClaim<'_>) {
+    for (name, action, expected) in [("by-policy", "snapshot", 1), ("without", "skip", 0)] {
+        let rules =
+            format!("version: v1\nvolumePolicies:\n- conditions: {{csi: {{}}}}\n  action: {{type: {action}}}\n");
+        let rules = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "rules": rules } });
+        create(claim.bed, "", Some(&home.namespace), rules).await;
+        let policy = json!({ "kind": "configmap", "name": name });
+        let spec =
+            json!({ "includedNamespaces": [claim.namespace], "snapshotVolumes": false, "resourcePolicy": policy });
+        home.backup(name, spec).await;
+        let backup = home.ended("Backup", name).await;
+        assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
+        let attempted = backup["status"]["csiVolumeSnapshotsAttempted"].as_u64().unwrap_or(0);
+        assert_eq!(attempted, expected, "{name}: {backup:#}");
+        home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": name },
+            "spec": { "backupName": name } }))
+            .await
+            .unwrap();
+        eventually("the backup is gone", async || home.find("Backup", name).await.is_none()).await;
+    }
 }
 
 async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value) {

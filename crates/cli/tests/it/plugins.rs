@@ -64,6 +64,21 @@ async fn change_item_during_wait(bed: &Bed, home: &Home<'_>, namespace: &str, ga
 
 const ASK: &str = "test.plimsoll.dev/ask";
 
+/// The error of a failed item operation is in the results, in the log, and in the description.
+async fn assert_failed_operation_is_explained(home: &Home<'_>, kind: &str, name: &str) {
+    let output = async |arguments: &[&str]| {
+        let output = home.command(arguments).output().await.unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let described = output(&[kind, "describe", name, "--details"]).await;
+    let error = described.lines().find_map(|line| line.trim().strip_prefix("Operation Error:")).map(str::trim);
+    let error = error.unwrap_or_else(|| panic!("no error of an operation in\n{described}"));
+    let explains = |line: &str| line.contains("operation ") && line.contains(error);
+    assert!(described.lines().any(explains), "among the errors:\n{described}");
+    let log = output(&[kind, "logs", name]).await;
+    assert!(log.lines().any(|line| line.contains("level=error") && explains(line)), "{error}\n{log}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn item_actions_of_plugins_see_backup_restore_and_deletion() {
     let bed = Bed::local().await;
@@ -99,9 +114,12 @@ async fn item_actions_of_plugins_see_backup_restore_and_deletion() {
     let phases: Vec<_> = operations.as_array().unwrap().iter().map(|one| &one["status"]["phase"]).collect();
     assert!(phases.contains(&&json!("Completed")) && phases.contains(&&json!("Failed")), "{operations:#}");
 
+    assert_failed_operation_is_explained(&home, "backup", "b").await;
+
     bed.delete_namespace("shop").await;
     home.restore("r", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "r").await;
+    assert_failed_operation_is_explained(&home, "restore", "r").await;
     let api: Api<ConfigMap> = Api::namespaced(bed.client.clone(), &shop);
     let restored = api.get("marked").await.unwrap().metadata.annotations.unwrap();
     assert_eq!(restored["test.plimsoll.dev/restore"], "r");

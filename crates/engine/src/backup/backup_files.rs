@@ -1,12 +1,14 @@
 //! The metadata files of a backup.
 
+use std::path::Path;
+
 use plimsoll_archive::{codec, layout};
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
 use serde_json::Value;
 
 use crate::operation_files::OperationFiles;
-use crate::outcome::RecordedFiles;
+use crate::outcome::{RecordedFiles, Results};
 use crate::ports::{LeadershipGuard, VolumeBackupResults};
 use crate::{Error, kill};
 
@@ -72,6 +74,22 @@ pub(super) async fn save_files(
         .spooled(layout::backup_resource_list(name), &recorded.resource_list)
         .spooled(layout::backup_outcome(name), &recorded.outcome)
         .spooled(layout::backup_log(name), &recorded.log)
+        .write(store, task, guard)
+        .await
+}
+
+/// Writes errors, warnings and the log again after item operations have ended.
+pub(super) async fn save_results(
+    store: &Store,
+    name: &str,
+    results: &Results,
+    log: &Path,
+    task: &Task,
+    guard: &dyn LeadershipGuard,
+) -> Result<(), Error> {
+    OperationFiles::default()
+        .json(layout::backup_results(name), results)?
+        .spooled(layout::backup_log(name), log)
         .write(store, task, guard)
         .await
 }

@@ -110,6 +110,7 @@ impl BackupRun<'_> {
         }
         let mut results = collected?;
         self.wait_for_operations(results.results.errors.count > 0).await?;
+        self.record_failed_operations(&mut results.results).await?;
         self.update_post_operation_items().await?;
         self.update_volumes(&planned, &mut results.volumes).await?;
         results.operations = self.state.operations.counts();

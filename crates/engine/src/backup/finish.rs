@@ -2,13 +2,15 @@
 
 use plimsoll_archive::layout;
 
-use super::backup_files::{save_metadata, save_snapshots};
+use super::backup_files::{save_metadata, save_results, save_snapshots};
 use super::collect::BackupResults;
 use super::post_operation_items::update_post_operation_items;
 use super::state::{BackupRun, PlannedBackup};
 use crate::item_operations::{
     ItemOperationOwner, OperationsFile, OperationsWait, operation_timeout, wait_for_operations,
 };
+use crate::log::{Level, OperationLog};
+use crate::outcome::{self, Results};
 use crate::ports::{Effect, VolumeBackupResults};
 use crate::{Error, RetryPolicy, show_store_waits, unless_cancelled};
 
@@ -34,6 +36,22 @@ impl BackupRun<'_> {
         };
         let announce = async { env.object.show_waiting(state.operations.counts(), failed).await };
         wait_for_operations(&state.operations, wait, announce).await
+    }
+
+    /// Adds the failed item operations to the errors and to the log: both were written before the operations ended.
+    pub(super) async fn record_failed_operations(&self, results: &mut Results) -> Result<(), Error> {
+        let Self { input, env, state } = self;
+        let failures = state.operations.failures();
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let log = OperationLog::reopen(&outcome::log_path(&env.operation.scratch))?;
+        for (scope, failure) in failures {
+            log.line(Level::Error, &failure);
+            results.errors.add(&scope, failure);
+        }
+        let log = log.finish()?;
+        save_results(&state.store, &input.name, results, &log, &env.operation.root, env.operation.guard.as_ref()).await
     }
 
     /// Updates the post-operation items in the archive.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::backup::actions::ItemId;
+use crate::outcome::Scope;
 use crate::ports::{Effect, IntentId, Journal, SupervisedProcess};
 use crate::{Error, kill};
 
@@ -223,17 +224,13 @@ impl ItemOperations {
         }
     }
 
-    /// A message for each failed operation.
-    pub fn failures(&self) -> Vec<String> {
+    /// A message for each failed operation, with where it belongs.
+    pub fn failures(&self) -> Vec<(Scope, String)> {
         let entries = self.entries();
         let failed = entries
             .iter()
             .filter(|entry| matches!(entry.phase, ItemOperationPhase::Failed | ItemOperationPhase::Canceled));
-        failed
-            .map(|e| {
-                format!("operation {} of {} on {}: {}", e.started_operation.id, e.action, e.item, e.progress.error)
-            })
-            .collect()
+        failed.map(ItemOperation::failure).collect()
     }
 
     /// The items to read again, of the operations that succeeded.
@@ -366,6 +363,12 @@ impl ItemOperations {
 }
 
 impl ItemOperation {
+    fn failure(&self) -> (Scope, String) {
+        let Self { action, item, started_operation, progress, .. } = self;
+        let text = format!("operation {} of {action} on {item}: {}", started_operation.id, progress.error);
+        (Scope::within(item.namespace.as_deref().unwrap_or_default()), text)
+    }
+
     /// Velero's format: the fields of identifiers start with a capital letter.
     fn json(&self, owner: ItemOperationOwner<'_>) -> Value {
         let identifier = |item: &ItemId| {

@@ -80,7 +80,7 @@ pub(crate) async fn wait_for_operations(
         operations.cancel(subject).await;
     }
     polled?;
-    for failure in operations.failures() {
+    for (_, failure) in operations.failures() {
         tracing::warn!("{} {}: {failure}", file.owner.verb, file.owner.name);
     }
     task.finish();

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::item::RestoreOrigin;
+use super::provisioned_volumes::ProvisionedClaim;
 use crate::Error;
 
 /// How the data of a volume was backed up.
@@ -32,6 +33,19 @@ enum VolumeMethod {
     None,
 }
 
+impl VolumeMethod {
+    fn of(info: &BackupVolumeInfo) -> Self {
+        match info.backup_method.as_str() {
+            "NativeSnapshot" => Self::NativeSnapshot,
+            "PodVolumeBackup" => Self::PodVolume,
+            "CSISnapshot" if info.result == "failed" => Self::CsiFailed,
+            "CSISnapshot" if info.snapshot_data_moved => Self::Moved,
+            "CSISnapshot" => Self::CsiSnapshot,
+            _ => Self::None,
+        }
+    }
+}
+
 /// The volumes of a backup.
 #[derive(Debug, Default)]
 pub struct BackupVolumes {
@@ -47,6 +61,8 @@ pub struct BackupVolumes {
     without_data: bool,
     /// Snapshots of volume snapshotters.
     native_snapshots: Vec<VolumeSnapshot>,
+    /// Claims whose volumes are provisioned anew and have data in the backup.
+    provisioned_claims: Vec<ProvisionedClaim>,
     /// Volumes that are provisioned for their claims.
     provisioned: Mutex<HashSet<String>>,
     /// New names of volumes, by the name in the backup.
@@ -71,19 +87,11 @@ impl BackupVolumes {
         let snapshots: Vec<VolumeSnapshot> = list(store, &layout::backup_volume_snapshots(backup)).await?;
         let pod_volume_backups: Vec<PodVolumeBackup> = list(store, &layout::backup_pod_volume_backups(backup)).await?;
         let native_snapshots = snapshots.clone();
+        let provisioned_claims = infos.iter().filter_map(provisioned_claim).collect();
         let snapshots =
             snapshots.into_iter().map(|snapshot| (snapshot.spec.persistent_volume_name, VolumeMethod::NativeSnapshot));
-        let infos = infos.into_iter().filter(|info| !info.volume.pv_name.is_empty()).map(|info| {
-            let method = match info.backup_method.as_str() {
-                "NativeSnapshot" => VolumeMethod::NativeSnapshot,
-                "PodVolumeBackup" => VolumeMethod::PodVolume,
-                "CSISnapshot" if info.result == "failed" => VolumeMethod::CsiFailed,
-                "CSISnapshot" if info.snapshot_data_moved => VolumeMethod::Moved,
-                "CSISnapshot" => VolumeMethod::CsiSnapshot,
-                _ => VolumeMethod::None,
-            };
-            (info.volume.pv_name, method)
-        });
+        let infos = infos.into_iter().filter(|info| !info.volume.pv_name.is_empty());
+        let infos = infos.map(|info| (info.volume.pv_name.clone(), VolumeMethod::of(&info)));
         let claims = pod_volume_backups.iter().filter_map(claim_of).collect();
         // Volume infos override the snapshot list of older backups.
         Ok(Self {
@@ -91,6 +99,7 @@ impl BackupVolumes {
             claims,
             pod_volume_backups,
             native_snapshots,
+            provisioned_claims,
             csi: false,
             without_data: restore_volumes == Some(false),
             provisioned: Mutex::default(),
@@ -106,6 +115,11 @@ impl BackupVolumes {
     /// Whether the data of volumes is restored.
     pub fn restores_data(&self) -> bool {
         !self.without_data
+    }
+
+    /// Claims whose volumes are provisioned anew and have data in the backup.
+    pub(super) fn provisioned_claims(&self) -> &[ProvisionedClaim] {
+        &self.provisioned_claims
     }
 
     /// File-system backups.
@@ -187,6 +201,20 @@ impl BackupVolumes {
             claim["spec"]["volumeName"] = json!(name);
         }
     }
+}
+
+/// The claim, if its volume is provisioned anew and the backup knows what the volume had.
+fn provisioned_claim(info: &BackupVolumeInfo) -> Option<ProvisionedClaim> {
+    let provisioned = matches!(
+        VolumeMethod::of(info),
+        VolumeMethod::PodVolume | VolumeMethod::CsiSnapshot | VolumeMethod::CsiFailed | VolumeMethod::Moved
+    );
+    let volume = info.pv_info.clone().filter(|volume| provisioned && !volume.reclaim_policy.is_empty())?;
+    (!info.volume.pvc_name.is_empty()).then(|| ProvisionedClaim {
+        namespace: info.volume.pvc_namespace.clone(),
+        name: info.volume.pvc_name.clone(),
+        volume,
+    })
 }
 
 /// Removes the binding of a volume, so that its claim can bind to it in the target namespace.

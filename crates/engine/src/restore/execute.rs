@@ -115,7 +115,11 @@ async fn wait_for_item_operations(
         timeout: operation_timeout(input.restore.spec.item_operation_timeout.as_ref()),
     };
     let announce = async { env.object.show_waiting(state.operations.counts(), state.has_failed()).await };
-    wait_for_operations(&state.operations, wait, announce).await
+    wait_for_operations(&state.operations, wait, announce).await?;
+    for (scope, failure) in state.operations.failures() {
+        state.recorder.error(&scope, failure);
+    }
+    Ok(())
 }
 
 fn operations_file<'a>(store: &'a Store, name: &'a str, uid: &'a str) -> OperationsFile<'a> {
@@ -126,11 +130,12 @@ fn operations_file<'a>(store: &'a Store, name: &'a str, uid: &'a str) -> Operati
     }
 }
 
-/// Waits for the hooks in restored pods.
+/// Sets up the volumes that were provisioned, and waits for the hooks in restored pods.
 async fn finalize(env: &RestoreEnv<'_>, state: &RestoreState, run: &RestoreRun) -> Result<HookCounts, Error> {
     let finalizing = state.stages.start("finalizing");
     env.object.show_finalizing(state.has_failed()).await?;
-    let counts = run.rules.hooks.finish().await?;
+    let ((), counts) =
+        tokio::try_join!(run.set_up_provisioned_volumes(&finalizing), async { run.rules.hooks.finish().await })?;
     finalizing.finish();
     Ok(counts)
 }

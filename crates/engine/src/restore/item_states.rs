@@ -74,13 +74,18 @@ impl ItemStates {
         self.changed.notify_waiters();
     }
 
+    /// The result of an item, if it has ended.
+    pub(super) fn result(&self, item: usize) -> Option<ItemResult> {
+        ItemResult::of(self.states[item].load(Ordering::Acquire))
+    }
+
     /// Waits for the result of an item.
     pub(super) async fn wait_for_result(&self, item: usize) -> ItemResult {
         loop {
             let notified = self.changed.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if let Some(result) = ItemResult::of(self.states[item].load(Ordering::Acquire)) {
+            if let Some(result) = self.result(item) {
                 return result;
             }
             notified.await;

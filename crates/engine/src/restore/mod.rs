@@ -23,6 +23,7 @@ mod namespaces;
 mod plan;
 mod prepare;
 pub mod preview;
+mod provisioned_volumes;
 mod restore_files;
 mod run;
 mod volume_snapshot;

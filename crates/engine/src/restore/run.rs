@@ -229,7 +229,12 @@ impl RestoreRun {
     }
 
     /// The row of an object, and whether it is in the plan rather than in the reserve.
-    fn find(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Option<(usize, bool)>, Error> {
+    pub(super) fn find(
+        &self,
+        resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<(usize, bool)>, Error> {
         let RestorePlan { spool, reserve, .. } = &self.plan;
         if let Some(row) = spool.find(resource, namespace, name).map_err(spool_error)? {
             return Ok(Some((row, true)));

@@ -4,17 +4,20 @@ use std::sync::Mutex;
 
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::BackupSpec;
+use plimsoll_archive::codec;
 use plimsoll_engine::Error;
+use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::backup::{
     BackupEnv, BackupExtensions, BackupInput, BackupObject, BackupOutcome, BackupResults, BackupState, PlannedBackup,
     execute,
 };
-use plimsoll_engine::item_operations::ItemOperationCounts;
+use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationCounts, StartedOperation};
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
+use crate::item_operations::failing_operation;
 use crate::test_bed::{Interruption, SHOP, TestBed, keys};
 
 struct TestBackup(Store);
@@ -48,6 +51,8 @@ impl BackupObject for TestBackup {
 pub struct RecordingExtensions {
     store: Store,
     calls: Mutex<Vec<&'static str>>,
+    /// An item operation of the backup.
+    operation: Option<Arc<dyn ItemOperationClient>>,
 }
 
 impl RecordingExtensions {
@@ -61,9 +66,14 @@ impl RecordingExtensions {
 }
 
 impl BackupExtensions for RecordingExtensions {
-    fn prepare<'a>(&'a self, _: &'a mut PlannedBackup, _: &'a BackupState) -> BoxFuture<'a, Result<(), Error>> {
+    fn prepare<'a>(&'a self, _: &'a mut PlannedBackup, state: &'a BackupState) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async {
             self.call("prepare").await;
+            if let Some(client) = &self.operation {
+                let item = ItemId::new("configmaps", Some(SHOP), "prices");
+                let started = StartedOperation { id: "o1".into(), post: Vec::new() };
+                state.operations.start("x.io/slow", item, started, Arc::clone(client)).await?;
+            }
             Ok(())
         })
     }
@@ -85,7 +95,7 @@ impl BackupExtensions for RecordingExtensions {
 }
 
 pub fn extensions(bed: &TestBed) -> RecordingExtensions {
-    RecordingExtensions { store: bed.store.clone(), calls: Mutex::default() }
+    RecordingExtensions { store: bed.store.clone(), calls: Mutex::default(), operation: None }
 }
 
 /// Backs up the namespace [`SHOP`] as the backup `b`.
@@ -127,6 +137,24 @@ async fn a_backup_is_committed_with_all_its_files() {
     ];
     assert_eq!(lines, expected);
     assert_eq!(extensions.calls(), ["prepare", "close", "release"]);
+}
+
+#[tokio::test]
+async fn a_failed_item_operation_is_an_error_of_the_backup_and_in_its_log() {
+    let bed = TestBed::new().await;
+    let extensions = RecordingExtensions { operation: Some(failing_operation("no space")), ..extensions(&bed) };
+    let results = commit_backup(&bed, &extensions).await;
+    assert_eq!((results.operations.failed, results.results.errors.count), (1, 1), "{:?}", results.results);
+    let expected = "operation o1 of x.io/slow on configmaps shop/prices: no space";
+    let read = async |name: &str| {
+        let packed = bed.store.get(&format!("backups/b/{name}")).await.unwrap();
+        String::from_utf8(codec::gunzip(packed.as_ref(), 1 << 20).unwrap()).unwrap()
+    };
+    let saved: Value = serde_json::from_str(&read("b-results.gz").await).unwrap();
+    assert_eq!(saved["errors"]["namespaces"][SHOP], json!([expected]), "{saved:#}");
+    let log = read("b-logs.gz").await;
+    assert!(log.lines().any(|line| line.contains("level=error") && line.contains(expected)), "{log}");
+    assert!(log.lines().count() > 1, "the lines before are kept: {log}");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use plimsoll_engine::item_operations::{
     ItemOperationClient, ItemOperationCounts, ItemOperationOwner, ItemOperationProgress, ItemOperations,
     StartedOperation,
 };
+use plimsoll_engine::outcome::Scope;
 use plimsoll_engine::ports::{Effect, IntentId, Journal};
 use plimsoll_progress::{Clock, Operation};
 use serde_json::{Value, json};
@@ -60,6 +61,19 @@ async fn start_all(scripts: Vec<Arc<ScriptedClient>>, journal: &Arc<RecordingJou
     operations
 }
 
+/// `namespace: message` of each failed operation.
+fn failures(operations: &ItemOperations) -> Vec<String> {
+    let text = |(scope, message): (Scope, String)| match scope {
+        Scope::Namespace(namespace) => format!("{namespace}: {message}"),
+        _ => message,
+    };
+    operations.failures().into_iter().map(text).collect()
+}
+
+pub fn failing_operation(error: &str) -> Arc<dyn ItemOperationClient> {
+    script(vec![progress(10, true, error)])
+}
+
 fn script(reports: Vec<ItemOperationProgress>) -> Arc<ScriptedClient> {
     Arc::new(ScriptedClient(Mutex::new(reports), Mutex::default()))
 }
@@ -73,7 +87,7 @@ async fn operations_are_polled_to_their_end_and_the_file_records_the_result() {
     let tree = Operation::new("backup-b", Clock::system());
     operations.poll_until_done(&json!({}), &tree.root(), Duration::from_mins(1)).await.unwrap();
     assert_eq!(operations.counts(), ItemOperationCounts { attempted: 2, completed: 1, failed: 1 });
-    assert_eq!(operations.failures(), ["operation o1 of x.io/slow on configmaps n/c: no space"]);
+    assert_eq!(failures(&operations), ["n: operation o1 of x.io/slow on configmaps n/c: no space"]);
     assert_eq!(operations.post_items(), [ItemId::new("pods", Some("n"), "p")]);
     let list = operations.list(ItemOperationOwner { verb: "backup", name: "b", uid: "u" });
     assert_eq!(
@@ -98,5 +112,6 @@ async fn an_operation_that_exceeds_its_limit_is_cancelled() {
     let tree = Operation::new("backup-b", Clock::system());
     operations.poll_until_done(&json!({}), &tree.root(), Duration::from_secs(90)).await.unwrap();
     assert!(*stuck.1.lock().unwrap());
-    assert_eq!(operations.failures(), ["operation o0 of x.io/slow on configmaps n/c: timed out after 90 s; cancelled"]);
+    let expected = ["n: operation o0 of x.io/slow on configmaps n/c: timed out after 90 s; cancelled"];
+    assert_eq!(failures(&operations), expected);
 }

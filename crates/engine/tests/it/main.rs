@@ -9,6 +9,7 @@ mod item_operations;
 mod log;
 mod outcome;
 mod plugin_log;
+mod provisioned_volumes;
 mod registry;
 mod restore;
 mod restore_hooks;

@@ -70,7 +70,7 @@ impl RestoreExtensions for NoExtensions {
 }
 
 /// Restores the backup `b` as the restore `r`, into the namespace `copy`.
-async fn restore(bed: &TestBed) -> Result<RestoreResults, Error> {
+pub async fn restore(bed: &TestBed) -> Result<RestoreResults, Error> {
     let restore: Restore = serde_json::from_value(json!({
         "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "r", "uid": "uid-r" },
         "spec": { "backupName": "b", "namespaceMapping": { "shop": "copy" } },

@@ -50,7 +50,7 @@ impl TestBed {
         bed
     }
 
-    async fn create_namespace(&self, name: &str) {
+    pub async fn create_namespace(&self, name: &str) {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         api.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await.unwrap();

@@ -66,11 +66,15 @@ impl FsBackupPolicy {
         }
     }
 
+    /// Whether policies decide about volumes.
+    pub fn has_volume_policies(&self) -> bool {
+        self.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies)
+    }
+
     /// Whether any volume of a pod may be backed up. Cheap; `false` is certain.
     pub fn concern(&self, pod: &Value) -> bool {
-        let policies = self.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies);
         let any = volumes(pod).any(|volume| never(volume).is_none());
-        (any && (self.by_default || policies)) || !listed(pod, labels::BACKUP_VOLUMES).is_empty()
+        (any && (self.by_default || self.has_volume_policies())) || !listed(pod, labels::BACKUP_VOLUMES).is_empty()
     }
 
     /// Decides about one volume of a pod.

@@ -21,15 +21,17 @@ use plimsoll_engine::registry::{AppliesTo, Source};
 use plimsoll_engine::{Error, PluginLogSink, RetryPolicy};
 use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
-use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
+use plimsoll_select::resource_policies::VolumeProperties;
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use self::claim_action::ClaimAction;
 use super::snapshot_taker::{CreatedSnapshot, SnapshotTaker};
 use super::upload::{Upload, Uploads};
 use super::{SNAPSHOTS, class, classes, text};
 use crate::fs_backup::{ClaimInfo, FsBackupPolicy, TransferServices, claims_of};
+use crate::snapshot_choice::{SnapshotChoice, snapshot_choice};
 use crate::volume_job::VolumeJob;
 
 /// Parameters of [`CsiBackup`].
@@ -73,8 +75,8 @@ pub struct DataMovement {
 pub struct CsiBackup {
     parameters: CsiBackupParameters,
     uploads: Option<Uploads>,
-    /// Results by claim. The lock serialises claims: a claim is processed as an item and with its pod.
-    claim_results: tokio::sync::Mutex<HashMap<String, Option<ClaimResult>>>,
+    /// Results by claim. A claim is processed once, as an item or with its pod, and several claims at a time.
+    claim_results: Mutex<HashMap<String, Arc<OnceCell<Option<ClaimResult>>>>>,
     pods: tokio::sync::Mutex<HashMap<String, Arc<Vec<Value>>>>,
     infos: Mutex<Vec<BackupVolumeInfo>>,
     /// Whether all pods were read: claims of pods with hooks are processed between these.
@@ -95,7 +97,8 @@ impl CsiBackup {
         actions: &mut BackupItemActions,
         mapper: &(impl ResourceMapper + ?Sized),
     ) -> Result<Option<Arc<Self>>, Error> {
-        if parameters.wanted == Some(false) {
+        // A volume policy can request snapshots although the backup has `snapshotVolumes: false`.
+        if parameters.wanted == Some(false) && !parameters.policy.has_volume_policies() {
             return Ok(None);
         }
         if mapper.resolve(SNAPSHOTS).is_none() {
@@ -171,13 +174,11 @@ impl CsiBackup {
     /// Takes the snapshot of a claim once, and caches the result.
     async fn snapshot_claim(&self, claim: &Value) -> Result<Option<ClaimResult>, Error> {
         let key = format!("{}/{}", text(claim, "/metadata/namespace"), text(claim, "/metadata/name"));
-        let mut claim_results = self.claim_results.lock().await;
-        if let Some(cached) = claim_results.get(&key) {
-            return Ok(cached.clone());
-        }
-        let result = self.process_claim(claim, &key).await?;
-        claim_results.insert(key, result.clone());
-        Ok(result)
+        let result = {
+            let mut results = self.claim_results.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(results.entry(key.clone()).or_default())
+        };
+        result.get_or_try_init(|| self.process_claim(claim, &key)).await.cloned()
     }
 
     async fn process_claim(&self, claim: &Value, key: &str) -> Result<Option<ClaimResult>, Error> {
@@ -256,18 +257,15 @@ impl CsiBackup {
     /// Whether a snapshot is requested, and whether explicitly.
     async fn snapshot_request(&self, claim: &Value, volume: &Value) -> Result<Option<bool>, Error> {
         let parameters = &self.parameters;
-        let policies =
-            parameters.policy.policies.as_ref().filter(|policies| ResourcePolicies::has_volume_policies(policies));
-        let policy =
-            policies.and_then(|policies| policies.action(&VolumeProperties::of_persistent_volume(volume, Some(claim))));
-        match policy.map(|action| action.kind) {
-            Some(VolumeActionType::Snapshot) => return Ok(Some(true)),
-            Some(_) => return Ok(None),
-            None => {}
-        }
+        let properties = VolumeProperties::of_persistent_volume(volume, Some(claim));
+        let policy = parameters.policy.policies.as_ref().and_then(|policies| policies.action(&properties));
+        let explicit = match snapshot_choice(parameters.wanted, policy.map(|action| action.kind)) {
+            SnapshotChoice::Leave | SnapshotChoice::Skip => return Ok(None),
+            SnapshotChoice::Take { .. } if policy.is_some() => return Ok(Some(true)),
+            SnapshotChoice::Take { explicit } => explicit || parameters.movement.is_some(),
+        };
         let by_files = self.pods_of(text(claim, "/metadata/namespace")).await?;
         let files = by_files.iter().any(|pod| parameters.policy.backs_up_claim(pod, claim, volume));
-        let explicit = parameters.wanted == Some(true) || parameters.movement.is_some();
         Ok((!files).then_some(explicit))
     }
 

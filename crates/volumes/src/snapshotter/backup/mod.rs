@@ -7,7 +7,6 @@
 //! ```
 
 mod candidate;
-mod choice;
 mod combined;
 mod orphans;
 mod results;
@@ -27,12 +26,12 @@ use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_select::resource_policies::{ResourcePolicies, VolumeProperties};
 use serde_json::Value;
 
-use self::choice::{SnapshotChoice, snapshot_choice};
 use super::context::{SnapshotContext, SnapshotJob};
 use super::locations::ChosenLocations;
 use super::pending::PendingSnapshot;
 use super::records::{RecordKind, text};
 use crate::fs_backup::{ClaimInfo, claims_of, skipped};
+use crate::snapshot_choice::{SnapshotChoice, snapshot_choice};
 
 /// Maximum number of snapshots that are taken at a time.
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;

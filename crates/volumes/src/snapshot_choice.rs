@@ -4,7 +4,7 @@ use plimsoll_select::resource_policies::VolumeActionType;
 
 /// The decision about a volume.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum SnapshotChoice {
+pub(crate) enum SnapshotChoice {
     /// A snapshot; whether it was requested explicitly.
     Take { explicit: bool },
     /// Nothing.
@@ -13,7 +13,7 @@ pub(super) enum SnapshotChoice {
     Skip,
 }
 
-pub(super) fn snapshot_choice(wanted: Option<bool>, policy: Option<VolumeActionType>) -> SnapshotChoice {
+pub(crate) fn snapshot_choice(wanted: Option<bool>, policy: Option<VolumeActionType>) -> SnapshotChoice {
     match (policy, wanted) {
         (Some(VolumeActionType::Skip), _) => SnapshotChoice::Skip,
         (Some(VolumeActionType::FsBackup | VolumeActionType::Custom), _) | (None, Some(false)) => SnapshotChoice::Leave,
