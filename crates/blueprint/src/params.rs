@@ -340,17 +340,27 @@ fn of_revision<K: ResourceExt>(all: &[K], owner: &str, annotation: &str, revisio
 }
 
 fn workload_of_pods(name: String, namespace: String, pods: &[Pod]) -> Workload {
-    let containers = |pod: &Pod| -> Vec<String> {
-        let spec = pod.spec.as_ref();
-        spec.into_iter().flat_map(|spec| &spec.containers).map(|container| container.name.clone()).collect()
-    };
     Workload {
         name,
         namespace,
         pods: pods.iter().map(ResourceExt::name_any).collect(),
-        containers: pods.iter().map(containers).collect(),
-        persistent_volume_claims: pods.iter().map(|pod| (pod.name_any(), claims_of(pod))).collect(),
+        containers: pods.iter().map(containers_of).collect(),
+        persistent_volume_claims: pods
+            .iter()
+            .map(|pod| (pod.name_any(), claims_of(pod)))
+            .filter(|(_, claims)| !claims.is_empty())
+            .collect(),
     }
+}
+
+/// The containers of a pod in the order that the kubelet reports; in that of the spec before it has reported any.
+fn containers_of(pod: &Pod) -> Vec<String> {
+    let reported = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let reported: Vec<_> = reported.map(|container| container.name.clone()).collect();
+    if !reported.is_empty() {
+        return reported;
+    }
+    pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| container.name.clone()).collect()
 }
 
 /// The claims of a pod and their mount paths.
@@ -387,16 +397,16 @@ pub async fn open_profile(client: &Client, profile: &Profile) -> Result<Resolved
     Ok(ResolvedProfile::from_value(profile::resolve(profile, &data)?)?)
 }
 
-/// The Secrets and ConfigMaps of a phase, by the names in templates.
+/// The Secrets and ConfigMaps of a phase, by the names in templates. Objects of other kinds are skipped, as in Kanister.
 pub async fn phase_objects(client: &Client, objects: &BTreeMap<String, ObjectReference>) -> Result<PhaseParams, Error> {
     let mut found = PhaseParams::default();
     for (alias, reference) in objects {
         let kind = reference.kind.clone().unwrap_or_default();
         match kind.to_ascii_lowercase().as_str() {
-            "secret" => found.secrets.insert(alias.clone(), read_secret(client, reference).await?),
-            "configmap" => found.config_maps.insert(alias.clone(), read_config_map(client, reference).await?),
-            _ => return Err(Error::Missing(format!("objects.{alias}: kind {kind:?}, expected Secret or ConfigMap"))),
-        };
+            "secret" => drop(found.secrets.insert(alias.clone(), read_secret(client, reference).await?)),
+            "configmap" => drop(found.config_maps.insert(alias.clone(), read_config_map(client, reference).await?)),
+            _ => {}
+        }
     }
     Ok(found)
 }

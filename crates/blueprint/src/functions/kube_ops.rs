@@ -192,7 +192,9 @@ pub async fn scale_workload(call: &Call) -> Result<Outputs, Error> {
     if call.arguments.flag("waitForReady", true)? {
         target.wait(call, request).await?;
     }
-    Ok(json!({ "originalReplicaCount": original }).as_object().cloned().unwrap_or_default())
+    // A number, as in Kanister. What is not one was recorded by hand.
+    let original = original.parse::<u64>().map_or_else(|_| Value::from(original), Value::from);
+    Ok(Outputs::from_iter([("originalReplicaCount".to_owned(), original)]))
 }
 
 /// A workload with replicas.

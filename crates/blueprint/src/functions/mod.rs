@@ -11,6 +11,7 @@ mod csi_snapshot;
 pub mod data_movers;
 mod exec;
 pub mod function_spec;
+mod json_path;
 mod kube_ops;
 mod location_delete;
 mod phase_meters;
@@ -20,7 +21,7 @@ mod pods;
 mod restic;
 mod snapshot_objects;
 mod volume_data;
-mod wait;
+pub(crate) mod wait;
 
 use self::ResumePolicy::{Never, Repeat, Resume};
 

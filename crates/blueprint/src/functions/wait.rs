@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::arguments::Arguments;
 use super::call::Call;
+use super::json_path::JsonPath;
 use super::kube_ops;
 use crate::Error;
 use crate::results::Outputs;
@@ -18,19 +19,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Waits for conditions with JSONPath expressions.
 pub async fn wait(call: &Call) -> Result<Outputs, Error> {
-    wait_for_conditions(call, |condition, object| {
-        let resolved = resolve_paths(condition, object)?;
-        Template::parse("condition", &resolved)?.with_missing_keys().render(&Value::Null).map_err(Error::from)
-    })
-    .await
+    wait_for_conditions(call, ConditionSyntax::JsonPaths).await
 }
 
 /// Waits for conditions that are templates over the object.
 pub async fn wait_v2(call: &Call) -> Result<Outputs, Error> {
-    wait_for_conditions(call, |condition, object| {
-        Template::parse("condition", condition)?.with_missing_keys().render(object).map_err(Error::from)
-    })
-    .await
+    wait_for_conditions(call, ConditionSyntax::Template).await
 }
 
 struct Condition {
@@ -38,12 +32,40 @@ struct Condition {
     object: ObjectReference,
 }
 
-type Evaluate = fn(&str, &Value) -> Result<String, Error>;
+/// How a condition refers to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConditionSyntax {
+    /// By `{ $.path }`, replaced before the rest is rendered as a template.
+    JsonPaths,
+    /// As a template over the object.
+    Template,
+}
 
-async fn wait_for_conditions(call: &Call, evaluate: Evaluate) -> Result<Outputs, Error> {
+impl ConditionSyntax {
+    /// Why a condition can never be true: a path, or the template around it, is invalid.
+    pub(crate) fn check(self, condition: &str) -> Result<(), String> {
+        let template = match self {
+            Self::JsonPaths => replace_paths(condition, |path| JsonPath::parse(path).map(|_| "1".to_owned()))?,
+            Self::Template => condition.to_owned(),
+        };
+        Template::parse("condition", &template).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn evaluate(self, condition: &str, object: &Value) -> Result<String, Error> {
+        let render = |text: &str, data: &Value| {
+            Template::parse("condition", text)?.with_missing_keys().render(data).map_err(Error::from)
+        };
+        match self {
+            Self::JsonPaths => render(&resolve_paths(condition, object)?, &Value::Null),
+            Self::Template => render(condition, object),
+        }
+    }
+}
+
+async fn wait_for_conditions(call: &Call, syntax: ConditionSyntax) -> Result<Outputs, Error> {
     let timeout = render_text(call, "timeout")?;
     let timeout = Arguments::new([("timeout".to_owned(), timeout)].into_iter().collect()).duration("timeout")?;
-    let (any, all) = (conditions(call, "anyOf")?, conditions(call, "allOf")?);
+    let (any, all) = (conditions(call, "anyOf", syntax)?, conditions(call, "allOf", syntax)?);
     if any.is_empty() && all.is_empty() {
         return Err(Error::argument("conditions", "neither anyOf nor allOf is set"));
     }
@@ -52,8 +74,8 @@ async fn wait_for_conditions(call: &Call, evaluate: Evaluate) -> Result<Outputs,
     let deadline = Instant::now() + timeout;
     loop {
         let mut last = None;
-        let any_is_true = any_matches(call, &any, evaluate, &mut last).await?;
-        let all_are_true = !all.is_empty() && all_match(call, &all, evaluate, &mut last).await?;
+        let any_is_true = any_matches(call, &any, syntax, &mut last).await?;
+        let all_are_true = !all.is_empty() && all_match(call, &all, syntax, &mut last).await?;
         if any_is_true || all_are_true {
             return Ok(Outputs::new());
         }
@@ -74,7 +96,7 @@ fn render_text(call: &Call, name: &str) -> Result<Value, Error> {
 }
 
 /// Parses conditions. References are templates over the parameters; conditions are not.
-fn conditions(call: &Call, group: &str) -> Result<Vec<Condition>, Error> {
+fn conditions(call: &Call, group: &str, syntax: ConditionSyntax) -> Result<Vec<Condition>, Error> {
     let all = call.arguments.object("conditions")?.unwrap_or_default();
     let position = |index: usize| format!("conditions.{group}[{index}]");
     let one = |(index, raw): (usize, &Value)| {
@@ -84,9 +106,7 @@ fn conditions(call: &Call, group: &str) -> Result<Vec<Condition>, Error> {
         let object = serde_json::from_value(Value::Object(object.as_object().cloned().unwrap_or_else(Map::new)))
             .map_err(|error| Error::argument(format!("{}.objectReference", position(index)), error.to_string()))?;
         // A syntax error is reported before waiting.
-        if !text.contains("{ $") && !text.contains("{$") {
-            Template::parse(&position(index), text)?;
-        }
+        syntax.check(text).map_err(|cause| Error::argument(position(index), cause))?;
         Ok(Condition { text: text.to_owned(), object })
     };
     all[group].as_array().into_iter().flatten().enumerate().map(one).collect()
@@ -95,11 +115,11 @@ fn conditions(call: &Call, group: &str) -> Result<Vec<Condition>, Error> {
 async fn any_matches(
     call: &Call,
     conditions: &[Condition],
-    evaluate: Evaluate,
+    syntax: ConditionSyntax,
     last: &mut Option<String>,
 ) -> Result<bool, Error> {
     for condition in conditions {
-        if matches(call, condition, evaluate, last).await? {
+        if matches(call, condition, syntax, last).await? {
             return Ok(true);
         }
     }
@@ -109,11 +129,11 @@ async fn any_matches(
 async fn all_match(
     call: &Call,
     conditions: &[Condition],
-    evaluate: Evaluate,
+    syntax: ConditionSyntax,
     last: &mut Option<String>,
 ) -> Result<bool, Error> {
     for condition in conditions {
-        if !matches(call, condition, evaluate, last).await? {
+        if !matches(call, condition, syntax, last).await? {
             return Ok(false);
         }
     }
@@ -124,11 +144,11 @@ async fn all_match(
 async fn matches(
     call: &Call,
     condition: &Condition,
-    evaluate: Evaluate,
+    syntax: ConditionSyntax,
     last: &mut Option<String>,
 ) -> Result<bool, Error> {
     let evaluated = match kube_ops::read(call, &condition.object).await {
-        Ok(object) => evaluate(&condition.text, &object),
+        Ok(object) => syntax.evaluate(&condition.text, &object),
         Err(error) => Err(error),
     };
     match evaluated {
@@ -147,15 +167,19 @@ async fn matches(
 
 /// Replaces every `{ $.path }` by its value.
 fn resolve_paths(condition: &str, object: &Value) -> Result<String, Error> {
-    let (mut resolved, mut rest) = (String::new(), condition);
+    let evaluate = |path: &str| JsonPath::parse(path).and_then(|parsed| parsed.evaluate(object));
+    replace_paths(condition, evaluate).map_err(|cause| Error::argument("conditions", cause))
+}
+
+/// Replaces every `{ $.path }`. An error names the path.
+fn replace_paths(condition: &str, replace: impl Fn(&str) -> Result<String, String>) -> Result<String, String> {
+    let (mut replaced, mut rest) = (String::new(), condition);
     while let Some((before, path, after)) = next_path(rest) {
-        resolved += before;
-        let found = evaluate_path(object, path)
-            .map_err(|cause| Error::argument("conditions", format!("path {path}: {cause}")))?;
-        resolved += &found;
+        replaced += before;
+        replaced += &replace(path).map_err(|cause| format!("path {path}: {cause}"))?;
         rest = after;
     }
-    Ok(resolved + rest)
+    Ok(replaced + rest)
 }
 
 fn next_path(text: &str) -> Option<(&str, &str, &str)> {
@@ -168,87 +192,6 @@ fn next_path(text: &str) -> Option<(&str, &str, &str)> {
             return Some((&text[..open], text[open + 1..close].trim(), &text[close + 1..]));
         }
         from = open + 1;
-    }
-}
-
-/// The values of a JSONPath, separated by spaces.
-fn evaluate_path(object: &Value, path: &str) -> Result<String, String> {
-    let mut found = vec![object];
-    let mut rest = path.strip_prefix('$').unwrap_or(path);
-    while !rest.is_empty() {
-        let (step, after) = next_step(rest)?;
-        found = found.into_iter().flat_map(|value| step.take(value)).collect();
-        rest = after;
-    }
-    if found.is_empty() {
-        return Err("no match".into());
-    }
-    let show = |value: &&Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    Ok(found.iter().map(show).collect::<Vec<_>>().join(" "))
-}
-
-enum PathStep<'a> {
-    Field(&'a str),
-    Index(i64),
-    All,
-    Equal(&'a str, &'a str),
-}
-
-fn next_step(rest: &str) -> Result<(PathStep<'_>, &str), String> {
-    if let Some(inner) = rest.strip_prefix('[') {
-        let (inside, after) = inner.split_once(']').ok_or("unclosed bracket")?;
-        return Ok((bracket(inside.trim())?, after));
-    }
-    let name = rest.strip_prefix('.').unwrap_or(rest);
-    let end = name.find(['.', '[']).unwrap_or(name.len());
-    match &name[..end] {
-        "" => Err("empty step".into()),
-        "*" => Ok((PathStep::All, &name[end..])),
-        field => Ok((PathStep::Field(field), &name[end..])),
-    }
-}
-
-fn unquoted(text: &str) -> Option<&str> {
-    text.trim().strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])
-}
-
-fn bracket(inside: &str) -> Result<PathStep<'_>, String> {
-    if inside == "*" {
-        return Ok(PathStep::All);
-    }
-    if let Ok(index) = inside.parse() {
-        return Ok(PathStep::Index(index));
-    }
-    if let Some(filter) = inside.strip_prefix("?(@.").and_then(|filter| filter.strip_suffix(')')) {
-        let (field, value) = filter.split_once("==").ok_or("unsupported filter, expected ==")?;
-        return Ok(PathStep::Equal(field.trim(), unquoted(value).unwrap_or(value.trim())));
-    }
-    unquoted(inside).map(PathStep::Field).ok_or_else(|| format!("unsupported [{inside}]"))
-}
-
-impl PathStep<'_> {
-    fn take<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
-        let items = || value.as_array().map(Vec::as_slice).unwrap_or_default();
-        match self {
-            Self::Field(name) => value.get(name).into_iter().collect(),
-            Self::Index(index) => {
-                let length = i64::try_from(items().len()).unwrap_or(0);
-                let position = if *index < 0 { length + index } else { *index };
-                usize::try_from(position).ok().and_then(|position| items().get(position)).into_iter().collect()
-            }
-            Self::All => match value {
-                Value::Object(fields) => fields.values().collect(),
-                _ => items().iter().collect(),
-            },
-            Self::Equal(field, request) => items().iter().filter(|item| equal(&item[*field], request)).collect(),
-        }
-    }
-}
-
-fn equal(value: &Value, request: &str) -> bool {
-    match value {
-        Value::String(text) => text == request,
-        other => other.to_string().as_str() == request,
     }
 }
 
@@ -268,16 +211,22 @@ mod tests {
                 "{{ if (eq \"Running\" \"Running\") }}true{{ end }}",
             ),
             ("{$.status.ready}", "2"),
-            ("{ $.status.conditions[0].type }", "Ready"),
-            ("{ $.status.conditions[-1].type }", "Other"),
-            ("{ $.status.conditions[?(@.type==\"Ready\")].status }", "True"),
-            ("{ $.status.conditions[*].status }", "True False"),
-            ("{ $['status']['phase'] }", "Running"),
             ("no path {{ .x }}", "no path {{ .x }}"),
         ];
         for (condition, expected) in cases {
             assert_eq!(resolve_paths(condition, &object).unwrap(), expected);
         }
         assert!(resolve_paths("{ $.status.none }", &object).is_err());
+    }
+
+    #[test]
+    fn a_condition_that_can_never_be_true_is_found_before_waiting() {
+        let check = |condition: &str| ConditionSyntax::JsonPaths.check(condition);
+        for valid in ["{{ if \"{$.status.finished[]}\" }}true{{ end }}", "{{ if { $.ready } }}true{{ end }}"] {
+            assert_eq!(check(valid), Ok(()), "{valid}");
+        }
+        assert_eq!(check("{ $.a[b] }"), Err("path $.a[b]: unsupported [b]".into()));
+        assert!(check("{{ if \"{$.a}\" }}true").is_err(), "the template has no end");
+        assert!(ConditionSyntax::Template.check("{{ if $.a }}true").is_err());
     }
 }

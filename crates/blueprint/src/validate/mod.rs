@@ -145,19 +145,24 @@ fn check_action(findings: &mut Findings, name: &str, action: &Value) {
     findings.templates(&format!("{location}, outputArtifacts"), &action["outputArtifacts"]);
 }
 
-/// Phase names are unique in the blueprint, as in Kanister: templates refer to a phase by name only.
+/// Phase names are unique in an action: templates refer to a phase by name only. Kanister wants them to be unique in the blueprint
+/// and does not check it when it runs one, so that is a warning.
 fn check_names(findings: &mut Findings, actions: &Map<String, Value>) {
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
     for (action, fields) in actions {
         for phase in fields["phases"].as_array().into_iter().flatten().chain(fields.get("deferPhase")) {
             let Some(name) = phase["name"].as_str().filter(|name| !name.is_empty()) else { continue };
-            if let Some(first) = names.get(name) {
-                let message =
-                    format!("duplicate phase name, also in action {first}; phase names must be unique in a blueprint");
-                findings.error(&format!("action {action}, phase {name}"), "DuplicatePhaseName", message);
-                continue;
+            let location = format!("action {action}, phase {name}");
+            match names.insert(name, action) {
+                Some(first) if first == action => {
+                    findings.error(&location, "DuplicatePhaseName", "duplicate phase name in this action");
+                }
+                Some(first) => {
+                    let message = format!("also in action {first}; Kanister's validation refuses it");
+                    findings.warning(&location, "RepeatedPhaseName", message);
+                }
+                None => {}
             }
-            names.insert(name, action);
         }
     }
 }

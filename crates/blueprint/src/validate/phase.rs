@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Findings, credentials};
 use crate::functions::function_spec::{self, FunctionSpec, Support};
+use crate::functions::wait::ConditionSyntax;
 
 /// Arguments that become the command of a pod, which all users who can read pods can see.
 const COMMAND_ARGUMENTS: [&str; 4] = ["command", "backgroundCommand", "outputCommand", "initCommand"];
@@ -11,7 +12,8 @@ const COMMAND_ARGUMENTS: [&str; 4] = ["command", "backgroundCommand", "outputCom
 pub(super) fn check(findings: &mut Findings, action: &str, at: &str, phase: &Value) {
     let name = phase["name"].as_str().unwrap_or_default();
     let location = format!("{action}, phase {}", if name.is_empty() { at } else { name });
-    if name.is_empty() {
+    // A deferPhase is the only one of its action and gets a name.
+    if name.is_empty() && at != "deferPhase" {
         findings.error(&location, "NoPhaseName", "name is required");
     }
     let empty = Map::new();
@@ -77,8 +79,7 @@ fn check_value(findings: &mut Findings, location: &str, key: &str, value: &Value
     }
 }
 
-/// The conditions of Wait and WaitV2 are rendered over the objects they refer to. Those of Wait are templates only after their
-/// JSONPaths have been replaced.
+/// The conditions of Wait and WaitV2 are rendered over the objects they refer to.
 fn check_conditions(findings: &mut Findings, location: &str, value: &Value, function: &FunctionSpec) {
     let groups = ["anyOf", "allOf"].map(|group| (group, value[group].as_array().map_or(&[][..], Vec::as_slice)));
     if groups.iter().all(|(_, conditions)| conditions.is_empty()) {
@@ -89,11 +90,18 @@ fn check_conditions(findings: &mut Findings, location: &str, value: &Value, func
             let location = format!("{location}.{group}[{at}]");
             match one["condition"].as_str() {
                 None => findings.error(&location, "InvalidArgument", "missing condition"),
-                Some(text) if function.name == "Wait" && (text.contains("{ $") || text.contains("{$")) => {}
-                Some(_) => drop(findings.templates(&format!("{location}.condition"), &one["condition"])),
+                Some(text) => check_condition(findings, &format!("{location}.condition"), text, function),
             }
             findings.templates(&format!("{location}.objectReference"), &one["objectReference"]);
         }
+    }
+}
+
+fn check_condition(findings: &mut Findings, location: &str, text: &str, function: &FunctionSpec) {
+    if function.name != "Wait" {
+        findings.templates(location, &Value::from(text));
+    } else if let Err(cause) = ConditionSyntax::JsonPaths.check(text) {
+        findings.error(location, "ConditionInvalid", cause);
     }
 }
 

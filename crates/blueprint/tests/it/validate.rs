@@ -1,6 +1,6 @@
 //! What `validate` finds, and what it lets pass.
 
-use plimsoll_blueprint::validate::{Severity, validate};
+use plimsoll_blueprint::validate::{Severity, validate, validate_action};
 use serde_json::{Value, json};
 
 fn dump() -> Value {
@@ -118,7 +118,8 @@ fn conditions_are_validated_as_templates() {
     let at = "action backup, phase wait, argument conditions";
     let cases = [
         (wait("WaitV2", one("{{ if $.status.ready }}true")), "TemplateInvalid", ".allOf[0].condition"),
-        (wait("Wait", one("{{ if }}true{{ end }}")), "TemplateInvalid", ".allOf[0].condition"),
+        (wait("Wait", one("{{ if }}true{{ end }}")), "ConditionInvalid", ".allOf[0].condition"),
+        (wait("Wait", one("{ $.status[x] }")), "ConditionInvalid", ".allOf[0].condition"),
         (wait("WaitV2", json!({"anyOf": [{"objectReference": {}}]})), "InvalidArgument", ".anyOf[0]"),
         (wait("WaitV2", json!({"anyOf": []})), "InvalidArgument", ""),
         (
@@ -135,14 +136,18 @@ fn conditions_are_validated_as_templates() {
 }
 
 #[test]
-fn phase_names_are_unique_in_a_blueprint() {
+fn phase_names_are_unique_in_an_action_and_better_so_in_the_blueprint() {
     assert_eq!(reasons(&blueprint(json!([dump(), dump()]))), ["DuplicatePhaseName"]);
     let mut two = blueprint(json!([dump()]));
     two["actions"]["restore"] = json!({"phases": [dump()]});
-    assert_eq!(reasons(&two), ["DuplicatePhaseName"]);
+    assert_eq!(reasons(&two), ["RepeatedPhaseName"]);
+    assert_eq!(validate(&two)[0].severity, Severity::Warning);
+    assert_eq!(validate_action(&two, "restore"), [], "it can be run");
     let mut deferred = blueprint(json!([dump()]));
     deferred["actions"]["backup"]["deferPhase"] = dump();
     assert_eq!(reasons(&deferred), ["DuplicatePhaseName"]);
+    deferred["actions"]["backup"]["deferPhase"]["name"] = json!("");
+    assert_eq!(reasons(&deferred), Vec::<&str>::new(), "a deferPhase needs no name");
 }
 
 #[test]

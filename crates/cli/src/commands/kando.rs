@@ -44,10 +44,9 @@ async fn move_data(options: KandoLocation) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Kanister has them for profiles of a kopia server only.
+/// Kanister has it for profiles of a kopia server only. With other profiles it ignores `--output-name`.
 fn reject_kopia_options(verb: &LocationVerb) -> anyhow::Result<()> {
     match verb {
-        LocationVerb::Push { output_name: Some(_), .. } => Err(unsupported("--output-name (a snapshot of kopia)")),
         LocationVerb::Pull { kopia_snapshot: Some(_), .. } | LocationVerb::Delete { kopia_snapshot: Some(_) } => {
             Err(unsupported("--kopia-snapshot"))
         }

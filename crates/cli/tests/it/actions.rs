@@ -476,7 +476,7 @@ pub async fn round_trip_files(home: &Home<'_>, bucket: &Path, volume: &Path) {
     assert_eq!(std::fs::read(volume.join("time.log")).unwrap(), before);
     assert_eq!(std::fs::read_to_string(volume.join("deep/file")).unwrap(), "kept\n");
     let phases = &restore["status"]["actions"][0]["phases"];
-    assert_eq!(phases[0]["output"]["originalReplicaCount"], "1");
+    assert_eq!(phases[0]["output"]["originalReplicaCount"], 1);
     assert_eq!(phases[1]["progress"]["sizeDownloadedB"], before.len() as u64 + 5, "{phases:#}");
     assert_eq!(home.get("Deployment", "time-logger").await["status"]["readyReplicas"], 1);
     assert!(!home.log().contains(SECRET_KEY), "a secret stands in the log");
@@ -570,7 +570,7 @@ async fn objects_are_awaited_changed_and_removed_and_commands_run_in_running_pod
     assert_eq!(phases[1]["output"], json!({ "done": "yes" }));
     assert_eq!(phases[2]["output"]["name"], "settings");
     assert_eq!(phases[5]["output"], json!({ "word": "from-background" }));
-    assert_eq!(phases[7]["output"], json!({ "originalReplicaCount": "2" }));
+    assert_eq!(phases[7]["output"], json!({ "originalReplicaCount": 2 }));
     assert!(home.find("ConfigMap", "settings").await.is_none());
     assert_eq!(home.get("StatefulSet", "db").await["spec"]["replicas"], 0);
     assert!(home.list("Pod").await.is_empty());

@@ -81,7 +81,7 @@ async fn data_passes_through_pipes_unchanged_and_progress_separately() {
     assert!(!frames(&log).is_empty() && !log.contains(SECRET_KEY));
 
     let files = r#"printf '%s' "$PROFILE" > profile
-        kando location push --profile-path profile --path sent sent
+        kando location push --profile-path profile --path sent --output-name ignored sent
         head -c 40000000 /dev/zero > back
         kando location pull --profile-path profile --path sent back
         cmp sent back
@@ -98,7 +98,6 @@ async fn data_passes_through_pipes_unchanged_and_progress_separately() {
 async fn unsupported_kando_commands_are_refused_by_name() {
     let shell = Shell::new("http://127.0.0.1:1");
     let cases = [
-        (r#"echo x | kando location push -p "$PROFILE" -s a -o name -"#, 1, "--output-name"),
         (r#"kando location pull -p "$PROFILE" -s a -k '{}' -"#, 1, "--kopia-snapshot"),
         (r#"kando location delete -p "$PROFILE" -s a -k '{}'"#, 1, "--kopia-snapshot"),
         ("kando chronicle push --profile-path x", 1, "kando chronicle"),

@@ -109,8 +109,18 @@ fn plan(set: &ActionSet, spec: &ActionSpec, blueprint: &Blueprint) -> Result<Pla
         .get(REPEATABLE)
         .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect());
     let action = blueprint.spec.actions.get(&name).cloned().filter(|_| faults.is_empty());
-    let Some(action) = action else { return Err(faults) };
+    let Some(mut action) = action else { return Err(faults) };
+    name_defer_phase(&mut action);
     Ok(PlannedAction { spec: spec.clone(), action, timeouts: merged, repeatable: repeatable.unwrap_or_default() })
+}
+
+/// A `deferPhase` needs no name in Kanister; the journal and the status need one.
+fn name_defer_phase(action: &mut BlueprintAction) {
+    if let Some(phase) =
+        action.defer_phase.as_mut().filter(|phase| phase.name.as_deref().unwrap_or_default().is_empty())
+    {
+        phase.name = Some("deferPhase".into());
+    }
 }
 
 /// The faults that prevent an action of a blueprint from running.
