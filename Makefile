@@ -51,6 +51,10 @@ cluster-status: ## say whether it runs, and how to reach it
 static: tools-base ## the static release binary (musl)
 	hack/build-static
 
+.PHONY: release
+release: tools-base ## the files of a release for this architecture, in target/dist
+	hack/release
+
 .PHONY: docs
 docs: ## build the documentation as a book, in target/book
 	@hack/install docs

@@ -146,6 +146,12 @@ fn helm_accepts_the_chart() {
 }
 
 #[test]
+fn the_chart_has_the_version_of_the_binary() {
+    let chart = read_yaml(&chart().join("Chart.yaml"));
+    assert_eq!((&chart["version"], &chart["appVersion"]), (&json!(env!("CARGO_PKG_VERSION")), &chart["version"]));
+}
+
+#[test]
 fn the_chart_renders_what_install_renders() {
     let program = require!(cache::program("helm"));
     assert_same(rendered(&program, &[]), installed(&[]));
