@@ -319,6 +319,16 @@ fn the_chart_works_without_the_values_that_only_it_has() {
     let own = own.map(|name| format!("{name}=null"));
     let arguments: Vec<&str> = own.iter().flat_map(|value| ["--set", value.as_str()]).collect();
     assert_same(rendered(&program, &arguments), installed(&[]));
+    let velero = values("velero.yaml");
+    let image = ["--set-string", "image.repository=registry.example/plimsoll,image.tag=1"];
+    let velero = [&["--values", velero.to_str().unwrap()], &image[..], &arguments].concat();
+    let mut objects = rendered(&program, &velero);
+    let names: Vec<_> = objects.keys().filter(|(kind, _)| kind == "Schedule").map(|(_, name)| name.clone()).collect();
+    assert_eq!(names, ["tests-velero-daily"]);
+    let server = objects.remove(&("Deployment".into(), "plimsoll".into())).unwrap();
+    let container = &server["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["readinessProbe"]["httpGet"], json!({ "path": "/healthz", "port": "dashboard" }));
+    assert_eq!(server["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"], "8086");
 }
 
 /// The paths that the schema names. Free maps are not entered.

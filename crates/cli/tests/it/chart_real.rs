@@ -105,7 +105,31 @@ async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled() {
     let roles: Api<DynamicObject> = Api::all_with(bed.client.clone(), &resource);
     assert!(roles.get_opt(&format!("plimsoll-{}", namespace.name())).await.unwrap().is_none());
     assert_eq!(phase(&home.get("Backup", "b").await), "Completed", "backups and their definitions stay");
+
+    assert_velero_release_is_taken_over(&helm, &home, chart).await;
     bed.clear().await;
+}
+
+/// A release of another chart with Velero's values and a schedule is upgraded to this chart: the schedule stays the same object.
+async fn assert_velero_release_is_taken_over(helm: &Helm, home: &Home<'_>, chart: &str) {
+    let velero = home.bed.directory.path().join("velero");
+    std::fs::create_dir_all(velero.join("templates")).unwrap();
+    std::fs::write(velero.join("Chart.yaml"), "{apiVersion: v2, name: velero, version: 12.1.0}").unwrap();
+    std::fs::write(velero.join("values.yaml"), include_str!("chart/velero.yaml")).unwrap();
+    let schedule = json!({ "apiVersion": "velero.io/v1", "kind": "Schedule", "metadata": { "name": "velero-daily" },
+        "spec": { "schedule": "0 2 * * *", "paused": true, "template": {} } });
+    std::fs::write(velero.join("templates/schedule.yaml"), schedule.to_string()).unwrap();
+    helm.run(&["install", "velero", velero.to_str().unwrap()]);
+    let before = home.get("Schedule", "velero-daily").await;
+
+    let (repository, tag) = IMAGE.rsplit_once(':').unwrap();
+    let image = format!("image.repository={repository},image.tag={tag},image.pullPolicy=Never");
+    let notes = helm.run(&["upgrade", "velero", chart, "--reuse-values", "--set-string", &image]);
+    assert!(!notes.contains("no effect"), "{notes}");
+    let after = home.get("Schedule", "velero-daily").await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["spec"]["schedule"], "0 1 * * *");
+    helm.run(&["uninstall", "velero", "--wait", "--timeout", "3m"]);
 }
 
 /// A backup with the rights that the chart gives.
