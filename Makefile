@@ -51,8 +51,17 @@ cluster-status: ## say whether it runs, and how to reach it
 static: tools-base ## the static release binary (musl)
 	hack/build-static
 
+.PHONY: release
+release: tools-base ## the files of a release for this architecture, in target/dist
+	hack/release
+
+.PHONY: docs
+docs: ## build the documentation as a book, in target/book
+	@hack/install docs
+	mdbook build docs
+
 .PHONY: generate
-generate: ## write the generated files anew (CRDs, CLI reference)
+generate: ## write the generated files anew (CRDs, CLI reference, files of the chart)
 	hack/generate
 
 .PHONY: tools-base tools-check tools-cluster tools-all

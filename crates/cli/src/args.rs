@@ -527,7 +527,7 @@ pub struct Watch {
     /// Kind and name, e.g. restore/monday
     #[arg(value_name = "KIND/NAME")]
     pub reference: ObservedReference,
-    /// Print one JSON object on a line for every change (docs/events.md)
+    /// Print one JSON object on a line for every change (docs/reference/events.md)
     #[arg(long, value_name = "FORMAT")]
     pub events: Option<EventFormat>,
 }

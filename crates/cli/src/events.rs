@@ -1,4 +1,4 @@
-//! `--events json`: what a script can follow. The shape is an interface: `docs/events.md`.
+//! `--events json`: what a script can follow. The shape is an interface: `docs/reference/events.md`.
 
 use jiff::Timestamp;
 use plimsoll_observe::{Explanation, Object, Verdict};

@@ -13,6 +13,8 @@ mod connect;
 mod consistency_tests;
 mod deletion;
 mod describe;
+#[cfg(test)]
+mod documentation_tests;
 mod draw;
 mod errors;
 mod events;

@@ -10,7 +10,7 @@
 //!
 //! What a caller may rely on:
 //! - Secrets never appear in an argument list, in an environment, or in an error text. They are passed over a pipe and stored
-//!   in files of a private directory in memory, which is removed at the end (`docs/volumes.md`).
+//!   in files of a private directory in memory, which is removed at the end (`docs/reference/volumes.md`).
 //! - A mover dies with the process that started it, and a program dies with its mover.
 //! - A cancelled transfer ends within five seconds. One that sends no frames is reported as a stall.
 //! - The outcome lists every file that was not read or restored. A transfer that fails as a whole returns a [`MoverError`] with

@@ -111,7 +111,7 @@ pub struct CreateAction {
     /// Wait until it ends, with live progress; the exit code is the outcome
     #[arg(long, short)]
     pub wait: bool,
-    /// Wait until it ends, and print one JSON object on a line for every change (docs/events.md)
+    /// Wait until it ends, and print one JSON object on a line for every change (docs/reference/events.md)
     #[arg(long, value_name = "FORMAT")]
     pub events: Option<EventFormat>,
 }
@@ -120,7 +120,7 @@ pub struct CreateAction {
 pub struct WatchAction {
     /// Name of the ActionSet
     pub name: String,
-    /// Print one JSON object on a line for every change (docs/events.md)
+    /// Print one JSON object on a line for every change (docs/reference/events.md)
     #[arg(long, value_name = "FORMAT")]
     pub events: Option<EventFormat>,
 }

@@ -130,7 +130,7 @@ pub struct CreationOptions {
     /// Wait until it ends, with live progress; the exit code is the outcome
     #[arg(long, short)]
     pub wait: bool,
-    /// Wait until it ends, and print one JSON object on a line for every change (docs/events.md)
+    /// Wait until it ends, and print one JSON object on a line for every change (docs/reference/events.md)
     #[arg(long, value_name = "FORMAT")]
     pub events: Option<EventFormat>,
     /// Show the plan without creating the object

@@ -1,4 +1,4 @@
-//! docs/architecture.md is true: its table of dependencies and its walks. And the modules of the server's crates have no cycles.
+//! docs/explanation/architecture.md is true: its table of dependencies and its walks. And the modules of the server's crates have no cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn workspace() -> PathBuf {
 }
 
 fn declared() -> Table {
-    let text = std::fs::read_to_string(workspace().join("docs/architecture.md")).unwrap();
+    let text = std::fs::read_to_string(workspace().join("docs/explanation/architecture.md")).unwrap();
     let rows = text.lines().skip_while(|line| !line.starts_with("| crate | is for |")).skip(2);
     rows.take_while(|line| line.starts_with('|'))
         .map(|line| {
@@ -48,13 +48,13 @@ fn every_crate_uses_only_the_dependencies_of_the_table() {
     assert_eq!(declared.keys().collect::<Vec<_>>(), actual.keys().collect::<Vec<_>>(), "crates in the table");
     for (name, uses) in &actual {
         let extra: Vec<_> = uses.difference(&declared[name]).collect();
-        assert!(extra.is_empty(), "{name} uses {extra:?}, which docs/architecture.md does not allow");
+        assert!(extra.is_empty(), "{name} uses {extra:?}, which docs/explanation/architecture.md does not allow");
     }
 }
 
 #[test]
 fn the_walks_name_functions_that_exist_in_at_most_fifteen_steps() {
-    let text = std::fs::read_to_string(workspace().join("docs/architecture.md")).unwrap();
+    let text = std::fs::read_to_string(workspace().join("docs/explanation/architecture.md")).unwrap();
     let walks: Vec<_> = text.split("\n### ").skip(1).collect();
     assert_eq!(walks.len(), 3, "an item, a byte and a phase");
     for walk in walks {

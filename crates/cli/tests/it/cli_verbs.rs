@@ -230,6 +230,6 @@ async fn events_are_lines_of_json_and_the_last_one_has_the_exit_code() {
 async fn the_cli_reference_is_up_to_date() {
     let output = plimsoll().arg("reference").env_remove("VELERO_NAMESPACE").output().await.unwrap();
     let fresh = String::from_utf8(output.stdout).unwrap();
-    let written = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();
-    assert!(fresh == written, "docs/cli.md is not fresh: run `make generate` and commit the result");
+    let written = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md")).unwrap();
+    assert!(fresh == written, "docs/reference/cli.md is not fresh: run `make generate` and commit the result");
 }

@@ -115,8 +115,8 @@ impl Drop for PlimsollInPods {
     }
 }
 
-/// Loads the image once for each build of the program: it is large.
-fn load_image(cluster: &Cluster, program: &Path) -> Result<()> {
+/// Loads [`IMAGE`] once for each build of the program: it is large.
+pub fn load_image(cluster: &Cluster, program: &Path) -> Result<()> {
     static LOADED: Mutex<Vec<(PathBuf, PathBuf, SystemTime)>> = Mutex::new(Vec::new());
     let machine = cluster.machine()?;
     let this = (machine.directory(), program.to_owned(), program.metadata()?.modified()?);
