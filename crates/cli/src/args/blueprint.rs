@@ -97,7 +97,6 @@ pub enum LocationVerb {
         source: String,
         /// Ignored, as by Kanister's kando with a profile that is not of a Kopia server
         #[arg(long, short, value_name = "NAME", hide = true)]
-        #[expect(dead_code, reason = "blueprints pass it")]
         output_name: Option<String>,
     },
     /// Download from the location into a file or standard output

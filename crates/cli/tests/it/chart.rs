@@ -261,10 +261,8 @@ fn switches_add_and_remove_objects_and_fields() {
 fn is_named(message: &str, path: &str) -> bool {
     let mut name = path.replace(".*", "");
     while !message.contains(&format!("{name}:")) && !message.contains(&format!("({name})")) {
-        match name.rsplit_once('.') {
-            Some((above, _)) => above.clone_into(&mut name),
-            None => return false,
-        }
+        let Some(end_of_parent) = name.rfind('.') else { return false };
+        name.truncate(end_of_parent);
     }
     true
 }

@@ -49,11 +49,9 @@ impl RestoreRun {
     /// # Cancel safety
     /// The next attempt sets what is not set.
     pub(super) async fn set_up_provisioned_volumes(&self, task: &Task) -> Result<(), Error> {
-        stream::iter(self.rules.volumes.provisioned_claims())
-            .map(|claim| self.set_up_volume(claim, task))
-            .buffer_unordered(CONCURRENT_CLAIMS)
-            .try_collect()
-            .await
+        let claims = self.rules.volumes.provisioned_claims().iter();
+        let setups: Vec<_> = claims.map(|claim| self.set_up_volume(claim, task)).collect();
+        stream::iter(setups).buffer_unordered(CONCURRENT_CLAIMS).try_collect().await
     }
 
     /// Sets up the volume of one claim. What the API server rejects is an error of the restore, not the end of it.

@@ -1,6 +1,6 @@
 //! Backups from the first write to the commit, or to the removal of what was written.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::BackupSpec;
