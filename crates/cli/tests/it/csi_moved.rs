@@ -175,8 +175,8 @@ async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value, mov
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_bytes() {
+    require!(cache::program("versitygw").and(cache::program("kopia")));
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
     let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;

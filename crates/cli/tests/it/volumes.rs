@@ -2,6 +2,7 @@
 
 use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::peers::s3::SECRET_KEY;
+use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually, phase, terminate_server};
@@ -96,6 +97,7 @@ async fn check_logs(home: &Home<'_>, mover: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_mover_restores_every_file_of_a_volume() {
+    require!(cache::program("kopia"));
     let bed = Bed::local_with_pods().await;
     let store = S3Server::start("127.0.0.1").unwrap();
     let first = async {

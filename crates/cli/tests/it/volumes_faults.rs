@@ -38,6 +38,7 @@ async fn fails(home: &Home<'_>, application: &Application<'_>, name: &str, reaso
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_agent_a_missing_program_and_a_wrong_password_are_named() {
+    require!(cache::program("kopia"));
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 100_000).await;
     let home = bed.home("home").await;
@@ -321,6 +322,7 @@ async fn a_restore_fails_and_names_a_pod_that_does_not_start_after_its_data_is_r
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_names_a_container_without_permission_to_read_its_volume() {
+    require!(cache::program("kopia"));
     use std::os::unix::fs::{PermissionsExt, chown};
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
+use plimsoll_testkit::{cache, require};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::Child;
@@ -89,7 +90,7 @@ fn run(command: &mut std::process::Command) -> String {
 
 /// The program whose format a repository has reads all of it.
 fn check_all(mover: &str, repository: &Path) {
-    let program = |name: &str| std::process::Command::new(plimsoll_testkit::cache::program(name).unwrap());
+    let program = |name: &str| std::process::Command::new(cache::program(name).unwrap());
     if mover != "kopia" {
         let mut check = program("restic");
         check.args(["--no-cache", "--no-lock", "check", "--read-data"]);
@@ -152,6 +153,7 @@ async fn killing_the_mover_or_the_agent_loses_no_data_with_restic() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killing_the_mover_or_the_agent_loses_no_data_with_kopia() {
+    require!(cache::program("kopia"));
     assert_kills_lose_no_data("kopia").await;
 }
 
