@@ -20,9 +20,13 @@ pub(super) fn check_backup(
     running: bool,
 ) -> Requirements {
     let refuse = |fault: String| Requirements { faults: vec![fault], missing: None };
+    let wait_for = |missing: String| Requirements { faults: Vec::new(), missing: Some(missing) };
     let Some(backup) = backup else { return refuse("backup not found".into()) };
-    if running || BackupController::state(backup.phase().as_str()) == SubjectState::InProgress {
-        return refuse("backup is still in progress".into());
+    match BackupController::state(backup.phase().as_str()) {
+        // Its last status is written before its operation is closed.
+        SubjectState::Ended if running => return wait_for("the operation of the backup to be closed".into()),
+        state if running || state == SubjectState::InProgress => return refuse("backup is still in progress".into()),
+        _ => {}
     }
     let name = backup.spec.storage_location.clone().unwrap_or_default();
     let Some(location) = location else {
@@ -40,7 +44,7 @@ pub(super) fn check_backup(
         _ if is_read_only(location) => cannot("read-only mode"),
         Some(LocationPhase::Available) => Requirements::default(),
         Some(_) => cannot("Unavailable state"),
-        None => Requirements { faults: Vec::new(), missing: Some(format!("location {name} to be checked")) },
+        None => wait_for(format!("location {name} to be checked")),
     }
 }
 
@@ -106,6 +110,10 @@ mod tests {
         for (backup, location, running, expected) in cases {
             assert_eq!(check_backup(backup, location, running).faults, [expected]);
         }
+        let ended = backup.clone().completed();
+        let waiting = check_backup(Some(&ended), Some(&available), true);
+        assert!(waiting.faults.is_empty(), "a backup that has just ended can be deleted: {:?}", waiting.faults);
+        assert!(waiting.missing.is_some());
         let free = check_backup(Some(&backup), Some(&available), false);
         assert!(free.faults.is_empty() && free.missing.is_none());
         assert!(
