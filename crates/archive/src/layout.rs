@@ -74,6 +74,8 @@ keys! {
     backup_outcome(b) = "backups/{b}/{b}-outcome.json.gz";
     /// The VolumePluginBackups; written by Plimsoll only.
     backup_volume_plugin_backups(b) = "backups/{b}/{b}-volumepluginbackups.json.gz";
+    /// The proof that a cluster made the backup; written by Plimsoll only.
+    backup_proof(b) = "backups/{b}/{b}-proof.json.gz";
 
     /// The directory of a restore, with a trailing slash.
     restore_directory(r) = "restores/{r}/";

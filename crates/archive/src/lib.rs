@@ -15,6 +15,8 @@ pub mod codec;
 mod error;
 pub mod item_operations;
 pub mod layout;
+mod limited_decoder;
+pub mod proof;
 pub mod resource_list;
 pub mod results;
 pub mod spool;

@@ -10,6 +10,9 @@ use tokio::runtime::Runtime;
 use crate::repository_location::RepositoryLocation;
 use crate::{MoverError, Result};
 
+/// Maximum size of the files that are read whole: formats, manifests and locks.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
 /// A store with a runtime for blocking calls.
 #[derive(Debug)]
 pub(crate) struct Probe {
@@ -56,7 +59,10 @@ impl Probe {
     }
 
     pub(crate) fn get(&self, key: &str) -> Result<Vec<u8>> {
-        self.runtime.block_on(self.store.get(key)).map(|bytes| bytes.to_vec()).map_err(|error| self.error(&error))
+        self.runtime
+            .block_on(self.store.get_at_most(key, MAX_FILE_BYTES))
+            .map(|bytes| bytes.to_vec())
+            .map_err(|error| self.error(&error))
     }
 
     pub(crate) fn put(&self, key: &str, content: Vec<u8>) -> Result<()> {

@@ -81,6 +81,18 @@ pub enum StoreError {
         /// What is not supported.
         cause: String,
     },
+    /// The object is larger than its reader accepts.
+    #[error("object {key} in {location} has {size} bytes, which exceeds the limit of {limit} bytes")]
+    TooLarge {
+        /// The requested key.
+        key: String,
+        /// The store's name.
+        location: String,
+        /// Its size, or what was received before the read was given up.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The store is unreachable or failed until the retries were exhausted.
     #[error("request failed for {key} in {location}: {cause}")]
     Unavailable {
@@ -105,6 +117,7 @@ impl StoreError {
             Self::InvalidKey { .. } => "InvalidObjectKey",
             Self::InvalidLocation { .. } => "InvalidStorageLocation",
             Self::Unsupported { .. } => "StoreOperationUnsupported",
+            Self::TooLarge { .. } => "ObjectTooLarge",
             Self::Unavailable { .. } => "StoreUnavailable",
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -173,6 +173,25 @@ impl Store {
     pub async fn get(&self, key: &str) -> Result<Bytes> {
         let path = self.path(key)?;
         self.retry_transfer(key, || async { self.inner.objects.get(&path).await?.bytes().await }).await
+    }
+
+    /// Reads a whole object into memory, unless it is larger than `limit`. For objects that others may have written.
+    pub async fn get_at_most(&self, key: &str, limit: u64) -> Result<Bytes> {
+        let too_large =
+            |size| StoreError::TooLarge { key: key.to_owned(), location: self.inner.name.clone(), size, limit };
+        let mut chunks = self.reader(key).await?;
+        let announced = chunks.info().size;
+        if announced > limit {
+            return Err(too_large(announced));
+        }
+        let mut content = BytesMut::new();
+        while let Some(chunk) = chunks.try_next().await? {
+            content.extend_from_slice(&chunk);
+            if content.len() as u64 > limit {
+                return Err(too_large(content.len() as u64));
+            }
+        }
+        Ok(content.freeze())
     }
 
     /// Reads a range of an object. A range past the end is an error.

@@ -7,6 +7,7 @@ use std::io::Read;
 use tar::EntryType;
 
 use crate::Error;
+use crate::limited_decoder::stream_error;
 
 pub(super) const BLOCK: usize = 512;
 
@@ -132,17 +133,4 @@ fn next_record(records: &[u8]) -> Option<Record<'_>> {
     let record = &records[space + 1..length - 1];
     let equals = record.iter().position(|byte| *byte == b'=')?;
     Some((&record[..equals], &record[equals + 1..], &records[length..]))
-}
-
-/// Distinguishes a truncated stream from one that is not gzip.
-pub(super) fn stream_error(error: std::io::Error) -> Error {
-    use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
-    if let Some(limit) = error.get_ref().and_then(|inner| inner.downcast_ref::<super::reader::LimitExceeded>()) {
-        return Error::TooLarge { what: limit.what, limit: limit.limit };
-    }
-    match error.kind() {
-        UnexpectedEof => Error::Truncated,
-        InvalidData | InvalidInput => Error::Gzip(error),
-        _ => Error::Io(error),
-    }
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 
-use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use tar::EntryType;
 
 use super::entry_header::{self, EntryHeader};
 use super::item_path::{self, Entry, ItemPath};
 use crate::Error;
+use crate::limited_decoder::{DecoderLimits, LimitedDecoder, stream_error};
 
 /// Limits that protect the reader against malicious archives.
 #[derive(Debug, Clone, Copy)]
@@ -30,9 +30,6 @@ impl Default for ReaderLimits {
         Self { entry_bytes: 16 << 20, total_bytes: 256 << 30, entries: 20_000_000, ratio: 300 }
     }
 }
-
-/// The compression ratio is not checked before this many bytes.
-const MIN_BYTES_FOR_RATIO: u64 = 16 << 20;
 
 /// The fields of an object that filters need, parsed in the same pass that validates the JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -112,7 +109,7 @@ impl<R: Read> Reader<R> {
     /// As [`Reader::new`].
     pub fn with_limits(input: R, limits: ReaderLimits) -> Self {
         Self {
-            input: LimitedDecoder::new(input, limits),
+            input: LimitedDecoder::new(input, DecoderLimits { bytes: limits.total_bytes, ratio: limits.ratio }),
             limits,
             version: None,
             counts: ReadCounts::default(),
@@ -163,7 +160,7 @@ impl<R: Read> Reader<R> {
             }
         }
         // The checksum of the gzip stream follows the last block.
-        io::copy(&mut self.input, &mut io::sink()).map_err(entry_header::stream_error)?;
+        io::copy(&mut self.input, &mut io::sink()).map_err(stream_error)?;
         Ok(None)
     }
 
@@ -273,62 +270,4 @@ fn check_content(path: &str, item: &ItemPath<'_>, header: &ObjectHeader) -> Resu
         return Err(mismatch("kind", ""));
     }
     Ok(())
-}
-
-/// Wrapped in an `io::Error` when a stream exceeds a limit.
-#[derive(Debug, thiserror::Error)]
-#[error("more than {limit} {what}")]
-pub(super) struct LimitExceeded {
-    pub(super) what: &'static str,
-    pub(super) limit: u64,
-}
-
-/// The uncompressed stream; enforces the size and ratio limits.
-struct LimitedDecoder<R: Read> {
-    gzip: MultiGzDecoder<CountingReader<R>>,
-    uncompressed: u64,
-    limits: ReaderLimits,
-}
-
-impl<R: Read> LimitedDecoder<R> {
-    fn new(input: R, limits: ReaderLimits) -> Self {
-        Self { gzip: MultiGzDecoder::new(CountingReader { input, bytes: 0 }), uncompressed: 0, limits }
-    }
-
-    fn compressed_bytes(&self) -> u64 {
-        self.gzip.get_ref().bytes
-    }
-
-    fn check(&self) -> Result<(), LimitExceeded> {
-        let ReaderLimits { total_bytes, ratio, .. } = self.limits;
-        if self.uncompressed > total_bytes {
-            return Err(LimitExceeded { what: "bytes", limit: total_bytes });
-        }
-        if self.uncompressed > MIN_BYTES_FOR_RATIO && self.uncompressed / self.compressed_bytes().max(1) > ratio {
-            return Err(LimitExceeded { what: "uncompressed bytes per compressed byte", limit: ratio });
-        }
-        Ok(())
-    }
-}
-
-impl<R: Read> Read for LimitedDecoder<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.gzip.read(buffer)?;
-        self.uncompressed += read as u64;
-        self.check().map_err(io::Error::other)?;
-        Ok(read)
-    }
-}
-
-struct CountingReader<R> {
-    input: R,
-    bytes: u64,
-}
-
-impl<R: Read> Read for CountingReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        self.bytes += read as u64;
-        Ok(read)
-    }
 }

@@ -153,3 +153,25 @@ fn untrusted_gzip_is_decompressed_up_to_a_limit() {
     let bad = read_gzip_json::<Value>(gzip(b"{").unwrap().as_slice()).unwrap_err();
     assert_eq!(bad.reason(), "ArchiveInvalidMetadata");
 }
+
+#[test]
+fn a_list_that_is_small_when_packed_does_not_become_large_in_memory() {
+    let read = |list: &[u8]| read_gzip_list::<VolumeSnapshot>(gzip(list).unwrap().as_slice()).unwrap_err();
+    let text = |list: &str| read(list.as_bytes()).to_string();
+    assert!(text("[0, 0]").contains("invalid type"));
+    let large = format!("[{{\"spec\": {{\"location\": \"{}\"}}}}]", random_text(4 << 20));
+    assert!(text(&large).contains("item 0 exceeds the limit"), "{}", text(&large));
+    let many = format!("[{}{{}}]", "{},".repeat(500_001));
+    assert!(text(&many).contains("the list exceeds the limit of 500000 items"));
+    assert_eq!(read(b"[] x").reason(), "ArchiveInvalidMetadata");
+}
+
+/// Text that does not compress well.
+fn random_text(length: usize) -> String {
+    let mut state = 1_u64;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from(b'a' + u8::try_from(state >> 60).unwrap())
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
