@@ -30,6 +30,8 @@ pub const PVC_UID: &str = "velero.io/pvc-uid";
 pub const ASYNC_OPERATION_ID: &str = "velero.io/async-operation-id";
 /// Label: `true` excludes an object from every backup.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
+/// Annotation on a DeleteBackupRequest: it was made because the backup has expired, not by a person.
+pub const EXPIRED: &str = "plimsoll.dev/expired";
 /// Label on ConfigMaps that record a moved snapshot until its backup is deleted.
 pub const DATA_UPLOAD_SNAPSHOT_INFO: &str = "velero.io/data-upload-snapshot-info";
 /// Annotation on a pod: its volumes whose files are backed up, separated by commas.

@@ -8,7 +8,7 @@ use plimsoll_api::labels;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_engine::Error;
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_operations::leader_election::{self, Candidate};
+use plimsoll_operations::leader_election::{self, Candidate, fence_client};
 use plimsoll_operations::{EventRecorder, LeaderClient, leader_label, peers};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -70,14 +70,15 @@ impl Server {
         if let Some(pod) = self.settings.pod.clone() {
             tokio::spawn(leader_label::set_label(self.client.clone(), namespace.clone(), pod));
         }
+        let client = fence_client(self.client, Arc::clone(&leadership.fence));
         let leader = LeaderClient {
-            cluster: Cluster::new(self.client.clone()),
+            cluster: Cluster::new(client.clone()),
             namespace: namespace.clone(),
             fence: Arc::clone(&leadership.fence),
             epoch: leadership.epoch,
             identity: self.settings.identity.clone(),
-            events: EventRecorder::new(self.client.clone(), &namespace, &self.settings.identity),
-            client: self.client,
+            events: EventRecorder::new(client.clone(), &namespace, &self.settings.identity),
+            client,
         };
         let plugins = plugins::discover(&self.settings).await;
         let download_base = downloads.as_ref().and_then(|listening| listening.base.clone());

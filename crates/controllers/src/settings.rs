@@ -39,6 +39,8 @@ pub struct Settings {
     pub mover: MoverChoice,
     /// Whether backups that do not say have the files of all volumes backed up.
     pub default_volumes_to_fs_backup: bool,
+    /// Whether Velero's default password is accepted for repositories that this cluster has never used.
+    pub adopt_default_repository_password: bool,
     /// Timeout of the transfer of one volume.
     pub fs_backup_timeout: Duration,
     /// An agent that has not renewed its Lease for this long is taken for dead.

@@ -61,7 +61,8 @@ impl Controllers {
         });
         let storage =
             Arc::new(StorageLocations::new(leader().client, &settings.namespace, settings.store_idle, plugins.clone()));
-        let repositories = Arc::new(Repositories::new(leader(), Arc::clone(&storage)));
+        let adopt = settings.adopt_default_repository_password;
+        let repositories = Arc::new(Repositories::new(leader(), Arc::clone(&storage), adopt));
         let transfers = Arc::new(TransferServices {
             leader: leader(),
             repositories: Arc::clone(&repositories),

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList};
 use kube::Client;
 use kube::client::Body;
@@ -205,6 +207,17 @@ impl Cluster {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(Error::api(format!("read {path}"), error)),
         }
+    }
+
+    /// The time of the API server, by the `Date` of an answer; `None` if it sends none.
+    pub async fn server_time(&self) -> Result<Option<Timestamp>, Error> {
+        let asked = async {
+            let question = request(Method::GET, "/version", None, Vec::new())?;
+            self.client.send(question.map(Body::from)).await
+        };
+        let answer = asked.await.map_err(|error| Error::api("read the time of the API server", error))?;
+        let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+        Ok(date.and_then(|date| rfc2822::DateTimeParser::new().parse_timestamp(date).ok()))
     }
 
     /// The body of a response, in memory once: the functions of the client hold a page three times.

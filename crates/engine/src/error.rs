@@ -3,6 +3,11 @@
 use plimsoll_api::client_error::client_error_text;
 use thiserror::Error;
 
+/// A request that was not sent, because this process no longer leads.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct FencedRequest(pub String);
+
 /// Why an operation failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -104,6 +109,16 @@ pub enum Error {
     /// This process lost leadership and must have no further effects.
     #[error("lost leadership ({0}); the new leader resumes this operation")]
     Fenced(String),
+    /// The work panicked: a defect of this program.
+    #[error(
+        "internal error in {what}: {message}; this is a defect of Plimsoll, please report it with the log of the server"
+    )]
+    Panicked {
+        /// The operation.
+        what: String,
+        /// The message of the panic.
+        message: String,
+    },
     /// The journal is missing or cannot be read.
     #[error("journal of {operation} is lost: {detail}")]
     JournalLost {
@@ -117,6 +132,11 @@ pub enum Error {
 impl Error {
     /// Wraps an error of the client. `what` is the verb and the object.
     pub fn api(what: impl Into<String>, source: kube::Error) -> Self {
+        if let kube::Error::Service(inner) = &source
+            && let Some(FencedRequest(why)) = inner.downcast_ref()
+        {
+            return Self::Fenced(why.clone());
+        }
         Self::Api { what: what.into(), source: Box::new(source) }
     }
 
@@ -140,6 +160,7 @@ impl Error {
             Self::Volumes { reason, .. } | Self::Plugin { reason, .. } => reason,
             Self::Cancelled => "Cancelled",
             Self::Fenced(_) => "LeadershipLost",
+            Self::Panicked { .. } => "InternalError",
             Self::JournalLost { .. } => "JournalLost",
         }
     }

@@ -17,6 +17,7 @@
 
 mod action_call;
 pub mod backup;
+mod backup_lists;
 mod cancellation;
 pub mod cluster;
 pub mod delete;
@@ -38,8 +39,9 @@ mod retry;
 pub mod stages;
 mod store_waits;
 
+pub use backup_lists::read_backup_list;
 pub(crate) use cancellation::unless_cancelled;
-pub use error::Error;
+pub use error::{Error, FencedRequest};
 pub use operation_env::OperationEnv;
 pub use plugin_log::PluginLogSink;
 pub use retry::RetryPolicy;

@@ -1,13 +1,16 @@
 //! Files of an operation in the location.
 
+use std::io::Read;
 use std::path::Path;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use plimsoll_archive::codec;
+use plimsoll_archive::proof::FileDigest;
 use plimsoll_progress::{Task, Total, Unit};
 use plimsoll_store::Store;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::ports::LeadershipGuard;
@@ -62,14 +65,33 @@ impl<'a> OperationFiles<'a> {
     }
 }
 
-/// Copies an object of the location into a file, chunk by chunk.
-pub async fn download(store: &Store, key: &str, file: &Path) -> Result<(), Error> {
+/// Copies an object of the location into a file, chunk by chunk. Returns the digest of the file.
+pub async fn download(store: &Store, key: &str, file: &Path) -> Result<FileDigest, Error> {
     let mut chunks = store.reader(key).await?;
     let mut out = tokio::fs::File::create(file).await.map_err(|e| Error::scratch(file, e))?;
+    let mut digest = Sha256::new();
     while let Some(chunk) = chunks.next().await {
-        out.write_all(&chunk?).await.map_err(|e| Error::scratch(file, e))?;
+        let chunk = chunk?;
+        digest.update(&chunk);
+        out.write_all(&chunk).await.map_err(|e| Error::scratch(file, e))?;
     }
-    out.flush().await.map_err(|e| Error::scratch(file, e))
+    out.flush().await.map_err(|e| Error::scratch(file, e))?;
+    Ok(digest.finalize().into())
+}
+
+/// The digest of a spooled file.
+pub async fn file_digest(path: &Path) -> Result<FileDigest, Error> {
+    let file = path.to_owned();
+    let hashing = tokio::task::spawn_blocking(move || {
+        let (mut digest, mut input, mut part) = (Sha256::new(), std::fs::File::open(file)?, vec![0; 1 << 20]);
+        loop {
+            match input.read(&mut part)? {
+                0 => return Ok(digest.finalize().into()),
+                read => digest.update(&part[..read]),
+            }
+        }
+    });
+    hashing.await.map_err(std::io::Error::other).flatten().map_err(|error| Error::scratch(path, error))
 }
 
 /// Copies a spooled file into the location, chunk by chunk.

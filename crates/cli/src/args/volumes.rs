@@ -19,6 +19,12 @@ pub struct Volumes {
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set, overrides_with = "default_volumes_to_fs_backup")]
     pub default_volumes_to_fs_backup: bool,
+    /// Accept Velero's default repository password for repositories that this cluster has never used
+    ///
+    /// Without the secret velero-repo-credentials, and only then. Anybody can create a repository with that password in a
+    /// bucket that they can write to.
+    #[arg(long)]
+    pub adopt_default_repository_password: bool,
     /// Timeout of the transfer of one volume
     #[arg(long, value_name = "DURATION", default_value = "4h", value_parser = super::duration)]
     pub fs_backup_timeout: Duration,

@@ -62,6 +62,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         schedule_skip_immediately: options.schedule_skip_immediately,
         mover: options.volumes.uploader_type,
         default_volumes_to_fs_backup: options.volumes.default_volumes_to_fs_backup,
+        adopt_default_repository_password: options.volumes.adopt_default_repository_password,
         fs_backup_timeout: options.volumes.fs_backup_timeout,
         agent_heartbeat_timeout: options.volumes.agent_heartbeat_timeout,
         restore_helper: RestoreHelper {
@@ -105,6 +106,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         schedule_skip_immediately: false,
         mover: MoverChoice::Auto,
         default_volumes_to_fs_backup: false,
+        adopt_default_repository_password: false,
         fs_backup_timeout: Duration::from_hours(4),
         agent_heartbeat_timeout: Duration::from_secs(45),
         // Images are only names there, and programs are this machine's.

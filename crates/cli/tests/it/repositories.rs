@@ -25,6 +25,7 @@ use crate::killed::{has_no_open_operations, kill_points, name_of, terminate_if_r
 on_both_clusters! {
     a_repository_is_created_and_a_wrong_password_is_reported,
     a_repository_follows_a_changed_location_immediately,
+    the_default_password_of_a_planted_repository_is_not_adopted,
     deleting_a_backup_deletes_its_snapshots_and_orphans_only_on_request,
     an_old_orphan_is_deleted_on_request_and_all_other_snapshots_are_kept,
     locks_are_shown_with_their_holders_and_stale_ones_are_removed,
@@ -97,6 +98,18 @@ async fn a_repository_is_created_and_a_wrong_password_is_reported(bed: &Bed) {
     assert!(home.find("Secret", SECRET).await.is_none());
 }
 
+async fn the_default_password_of_a_planted_repository_is_not_adopted(bed: &Bed) {
+    let home = bed.home("home").await;
+    let prefix = plimsoll_mover::repository_prefix(MoverKind::BuiltIn, "", "shop");
+    let location = RepositoryLocation::directory(home.bucket.display().to_string(), prefix);
+    let repository = Repository { location, password: Secret::new(plimsoll_mover::DEFAULT_PASSWORD) };
+    run_job(&Job::new("plant", MoverKind::BuiltIn, repository, Work::Ensure)).await;
+    let _server = home.server();
+    let name = ask_for(&home, "restic").await;
+    wait_for_phase(&home, &name, "NotReady", "--adopt-default-repository-password").await;
+    assert!(home.find("Secret", SECRET).await.is_none());
+}
+
 async fn a_repository_follows_a_changed_location_immediately(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
@@ -130,9 +143,13 @@ async fn work(home: &Home<'_>, kind: MoverKind, work: Work) -> Outcome {
     if kind == MoverKind::Kopia {
         job.program = Some(plimsoll_testkit::cache::program("kopia").unwrap());
     }
+    run_job(&job).await
+}
+
+async fn run_job(job: &Job) -> Outcome {
     let launch = MoverCommand { program: env!("CARGO_BIN_EXE_plimsoll").into(), arguments: vec!["mover".into()] };
     let operation = Operation::new("test", Clock::system());
-    plimsoll_mover::spawn(&launch, &job, &operation.root()).unwrap().wait().await.unwrap()
+    plimsoll_mover::spawn(&launch, job, &operation.root()).unwrap().wait().await.unwrap()
 }
 
 async fn snapshot(home: &Home<'_>, kind: MoverKind, content: &str) -> String {

@@ -67,6 +67,7 @@ async fn the_location_holds_every_file_of_veleros_layout(bed: &Bed) {
             "b-logs.gz",
             "b-outcome.json.gz",
             "b-podvolumebackups.json.gz",
+            "b-proof.json.gz",
             "b-resource-list.json.gz",
             "b-results.gz",
             "b-volumeinfo.json.gz",

@@ -19,7 +19,9 @@ use plimsoll_volumes::storage_location::is_read_only;
 use serde_json::json;
 use tracing::info;
 
+use super::expiry_limits::{check_clock, check_schedule};
 use crate::backup::BackupController;
+use crate::running_restores::running_restore;
 
 /// Label: why an expired backup is still there.
 const FAILURE: &str = "velero.io/gc-failure";
@@ -55,8 +57,31 @@ fn expiration(backup: &Backup, now: Timestamp) -> Expiration {
     }
 }
 
-/// What stands against the deletion of an expired backup, in the words of its label.
-fn obstacle(location: Option<&BackupStorageLocation>) -> Option<&'static str> {
+/// What stands against the deletion of an expired backup.
+struct Obstacle {
+    /// The value of its label.
+    reason: &'static str,
+    /// For its Event.
+    message: String,
+}
+
+async fn find_obstacle(backup: &Backup, context: &GarbageCollectionContext) -> Result<Option<Obstacle>, Error> {
+    let leader = &context.leader;
+    if let Some(reason) = location_obstacle(find_location(backup, context).await?.as_ref()) {
+        return Ok(Some(Obstacle { reason, message: reason.to_owned() }));
+    }
+    if let Some(message) = check_clock(leader).await? {
+        return Ok(Some(Obstacle { reason: "ClockDifference", message }));
+    }
+    if let Some(reading) = running_restore(&backup.name_any(), leader).await? {
+        return Ok(Some(Obstacle { reason: "RestoreInProgress", message: format!("waiting for {reading}") }));
+    }
+    let limit = check_schedule(backup, Timestamp::now(), leader).await?;
+    Ok(limit.map(|message| Obstacle { reason: "ScheduleLimit", message }))
+}
+
+/// What is wrong with the location of an expired backup, in the words of its label.
+fn location_obstacle(location: Option<&BackupStorageLocation>) -> Option<&'static str> {
     let Some(location) = location else { return Some("BSLNotFound") };
     match location.status.as_ref().and_then(|status| status.phase.clone()) {
         Some(LocationPhase::Available) if is_read_only(location) => Some("BSLReadOnly"),
@@ -71,9 +96,8 @@ async fn reconcile(backup: Arc<Backup>, context: Arc<GarbageCollectionContext>) 
         Expiration::Unlimited => Ok(Action::requeue(every)),
         Expiration::Fresh(left) => Ok(Action::requeue((left + Duration::from_secs(1)).min(every))),
         Expiration::Expired => {
-            let location = find_location(&backup, &context).await?;
-            let obstacle = obstacle(location.as_ref());
-            label(&backup, obstacle, &context).await?;
+            let obstacle = find_obstacle(&backup, &context).await?;
+            show_obstacle(&backup, obstacle.as_ref(), &context).await?;
             if obstacle.is_none() && !has_request(&backup, &context).await? {
                 request(&backup, &context).await?;
             }
@@ -92,20 +116,25 @@ async fn find_location(
 }
 
 /// Says on the backup why it is still there, or no longer.
-async fn label(backup: &Backup, obstacle: Option<&str>, context: &GarbageCollectionContext) -> Result<(), Error> {
-    if backup.labels().get(FAILURE).map(String::as_str) == obstacle {
+async fn show_obstacle(
+    backup: &Backup,
+    obstacle: Option<&Obstacle>,
+    context: &GarbageCollectionContext,
+) -> Result<(), Error> {
+    let reason = obstacle.map(|obstacle| obstacle.reason);
+    if backup.labels().get(FAILURE).map(String::as_str) == reason {
         return Ok(());
     }
     context.leader.fence.check()?;
     let name = backup.name_any();
-    let patch = Patch::Merge(json!({ "metadata": { "labels": { FAILURE: obstacle } } }));
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { FAILURE: reason } } }));
     match context.leader.api::<Backup>().patch(&name, &PatchParams::default(), &patch).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         Err(error) => return Err(Error::api(format!("label backup {name}"), error)),
     }
     if let Some(obstacle) = obstacle {
-        let message = format!("it has expired and cannot be deleted: {obstacle}");
+        let message = format!("it has expired and cannot be deleted: {}", obstacle.message);
         context.leader.events.record(&backup.object_ref(&()), EventType::Warning, "NotCollected", &message).await;
     }
     Ok(())
@@ -146,8 +175,12 @@ fn new_request(backup: &Backup) -> DeleteBackupRequest {
         (labels::BACKUP_NAME.to_owned(), labels::valid_name(&name)),
         (labels::BACKUP_UID.to_owned(), backup.uid().unwrap_or_default()),
     ];
-    let metadata =
-        ObjectMeta { generate_name: Some(format!("{name}-")), labels: Some(marks.into()), ..ObjectMeta::default() };
+    let metadata = ObjectMeta {
+        generate_name: Some(format!("{name}-")),
+        labels: Some(marks.into()),
+        annotations: Some([(labels::EXPIRED.to_owned(), "true".to_owned())].into()),
+        ..ObjectMeta::default()
+    };
     let spec = DeleteBackupRequestSpec { backup_name: Some(name), ..DeleteBackupRequestSpec::default() };
     DeleteBackupRequest { metadata, spec, status: None }
 }
@@ -182,9 +215,9 @@ mod tests {
             location
         };
         let available = || Some(LocationPhase::Available);
-        assert_eq!(obstacle(None), Some("BSLNotFound"));
-        assert_eq!(obstacle(Some(&location(None, None))), Some("BSLUnavailable"));
-        assert_eq!(obstacle(Some(&location(available(), Some(AccessMode::ReadOnly)))), Some("BSLReadOnly"));
-        assert_eq!(obstacle(Some(&location(available(), None))), None);
+        assert_eq!(location_obstacle(None), Some("BSLNotFound"));
+        assert_eq!(location_obstacle(Some(&location(None, None))), Some("BSLUnavailable"));
+        assert_eq!(location_obstacle(Some(&location(available(), Some(AccessMode::ReadOnly)))), Some("BSLReadOnly"));
+        assert_eq!(location_obstacle(Some(&location(available(), None))), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Backup.
 
 mod ending;
+mod expiry_limits;
 mod extensions;
 pub mod garbage_collection;
 mod object;

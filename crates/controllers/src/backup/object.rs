@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::BackupSpec;
+use plimsoll_archive::proof::ProofKey;
 use plimsoll_engine::backup::{BackupObject, BackupResults};
 use plimsoll_engine::item_operations::ItemOperationCounts;
 use plimsoll_engine::{Error, RetryPolicy, kill};
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::BackupController;
 use super::ending::metadata;
-use crate::{completion, resource_policy};
+use crate::{completion, proof_key, resource_policy};
 
 /// The Backup object of a job.
 pub(super) struct JobBackup<'a> {
@@ -65,6 +66,10 @@ impl BackupObject for JobBackup<'_> {
 
     fn show_waiting(&self, counts: ItemOperationCounts, failed: bool) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(completion::show_waiting(self.job, counts, failed))
+    }
+
+    fn proof_key(&self) -> BoxFuture<'_, Result<ProofKey, Error>> {
+        Box::pin(proof_key::find_or_create(&self.job.context.leader))
     }
 
     fn metadata(&self, begun: &Value, results: &BackupResults) -> Value {

@@ -18,11 +18,12 @@ use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
 use plimsoll_operations::EventType;
 use plimsoll_operations::controller::{duration_until, run_controller, time_after};
+use plimsoll_store::Store;
 use serde_json::json;
 use tracing::{info, warn};
 
 use self::foreign::SYNCING;
-use self::import::{finish, import_backup};
+use self::import::{finish_import, import_backup};
 use self::plan::{ClusterBackup, plan};
 use super::StorageLocationContext;
 
@@ -96,37 +97,65 @@ async fn report(
 /// Runs one sync. Returns warnings.
 async fn sync(location: &BackupStorageLocation, context: &StorageLocationContext) -> Result<Option<String>, Error> {
     let store = context.storage.open_quickly(location).await?;
-    let listed = store.list_directories(layout::BACKUPS_DIRECTORY).await?;
+    // Before the bucket: a backup that completes in between is in the listing, not missing in it.
     let backups = context.leader.api::<Backup>().list(&ListParams::default()).await;
     let backups = backups.map_err(|e| Error::api("list backups", e))?.items;
+    let listed = store.list_directories(layout::BACKUPS_DIRECTORY).await?;
     let name = location.name_any();
     let plan = plan(&listed, &backups.iter().map(|backup| cluster_backup(backup, &name)).collect::<Vec<_>>());
-    let mut malformed = Vec::new();
+    let mut quarantine = Vec::new();
     for found in &plan.create {
-        import_backup(found, &store, &name, context, &mut malformed).await?;
+        quarantine.extend(import_backup(found, &store, &name, context).await?);
     }
-    for unfinished in backups.iter().filter(|backup| backup.annotations().contains_key(SYNCING)) {
-        let uid = unfinished.uid().unwrap_or_default();
-        finish(&unfinished.name_any(), &uid, &store, &name, context).await?;
+    let unfinished = |backup: &&Backup| backup.annotations().contains_key(SYNCING) && is_in_location(backup, &name);
+    for backup in backups.iter().filter(unfinished) {
+        let uid = backup.uid().unwrap_or_default();
+        quarantine.extend(finish_import(&backup.name_any(), &uid, &store, &name, context).await?);
     }
-    for gone in &plan.remove {
-        info!("backup {gone} is no longer in location {name}: its record is removed");
-        kill::point("sync.remove.before");
-        context.leader.delete::<Backup>(gone).await?;
-        kill::point("sync.remove.after");
+    for gone in backups.iter().filter(|backup| plan.remove.contains(&backup.name_any())) {
+        remove_record(gone, &store, &name, context).await?;
     }
-    let mut warnings: Vec<_> = plan.warning.into_iter().collect();
-    if !malformed.is_empty() {
-        warnings.push(format!("not synced: {}", malformed.join("; ")));
-    }
+    let warnings: Vec<_> = plan.warning.into_iter().chain(describe_quarantine(&quarantine)).collect();
     Ok((!warnings.is_empty()).then(|| warnings.join("; ")))
 }
 
+/// Removes the Backup of a backup whose files are gone. The listing alone does not prove that.
+async fn remove_record(
+    backup: &Backup,
+    store: &Store,
+    location: &str,
+    context: &StorageLocationContext,
+) -> Result<(), Error> {
+    let name = backup.name_any();
+    if store.exists(&layout::backup_metadata(&name)).await? {
+        return Ok(());
+    }
+    info!("backup {name} is no longer in location {location}: its record is removed");
+    kill::point("sync.remove.before");
+    context.leader.delete_same::<Backup>(&name, &backup.uid().unwrap_or_default()).await?;
+    kill::point("sync.remove.after");
+    Ok(())
+}
+
+/// The backups that are not synced because they cannot be read, each with its reason.
+fn describe_quarantine(quarantine: &[String]) -> Option<String> {
+    const MAX_SHOWN: usize = 20;
+    let shown = quarantine.iter().take(MAX_SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match quarantine.len().saturating_sub(MAX_SHOWN) {
+        _ if quarantine.is_empty() => None,
+        0 => Some(format!("not synced: {shown}")),
+        more => Some(format!("not synced: {shown}; and {more} more")),
+    }
+}
+
 fn cluster_backup(backup: &Backup, location: &str) -> ClusterBackup {
+    ClusterBackup { name: backup.name_any(), phase: backup.phase(), here: is_in_location(backup, location) }
+}
+
+fn is_in_location(backup: &Backup, location: &str) -> bool {
     let label = backup.labels().get(labels::STORAGE_LOCATION).map(String::as_str);
-    let here = backup.spec.storage_location.as_deref() == Some(location)
-        && label.is_none_or(|label| label == labels::valid_name(location));
-    ClusterBackup { name: backup.name_any(), phase: backup.phase(), here }
+    backup.spec.storage_location.as_deref() == Some(location)
+        && label.is_none_or(|label| label == labels::valid_name(location))
 }
 
 #[cfg(test)]

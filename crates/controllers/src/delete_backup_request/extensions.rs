@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::{Backup, BackupStorageLocation, PodVolumeBackup};
+use plimsoll_archive::proof::ProofKey;
 use plimsoll_archive::volume_info::VolumeSnapshot;
 use plimsoll_engine::Error;
 use plimsoll_engine::delete::{DeleteExtensions, DeleteItemActions};
@@ -15,7 +16,7 @@ use plimsoll_volumes::csi::MovedSnapshots;
 use plimsoll_volumes::{repositories, snapshotter};
 
 use super::DeleteBackupRequestController;
-use crate::plugins;
+use crate::{plugins, proof_key};
 
 /// The location, plugins and volumes of one backup that is deleted.
 pub(super) struct JobExtensions<'a> {
@@ -55,6 +56,10 @@ impl DeleteExtensions for JobExtensions<'_> {
                 found.ok_or_else(|| Error::Selection(format!("backup storage location {name} not found")))?;
             self.job.context.storage.open(&location).await.map(Some)
         })
+    }
+
+    fn proof_key(&self) -> BoxFuture<'_, Result<Option<ProofKey>, Error>> {
+        Box::pin(proof_key::find(&self.job.context.leader))
     }
 
     fn item_actions<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<(DeleteItemActions, Vec<String>), Error>> {

@@ -12,7 +12,7 @@ use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::velero::v1::{
     Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase,
 };
-use plimsoll_engine::delete::{self, DeleteEnv, DeleteOutcome};
+use plimsoll_engine::delete::{self, DeleteEnv, DeleteOutcome, DeletionCause};
 use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::{Completion, EventType, ItemCounters, Job, Lifecycle, Requirements, SubjectState};
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ use self::admission::{check_backup, delete_other_requests, earlier_request};
 use self::extensions::JobExtensions;
 use crate::backup::BackupController;
 use crate::context::Context;
+use crate::running_restores::running_restore;
 
 /// Maximum number of deletions that run in parallel.
 const MAX_CONCURRENT_DELETIONS: usize = 4;
@@ -65,7 +66,11 @@ impl Lifecycle for DeleteBackupRequestController {
             None => None,
         };
         let running = context.runtime.active.names(BackupController::VERB).contains(&name);
-        Ok(check_backup(backup.as_ref(), location.as_ref(), running))
+        let mut needs = check_backup(backup.as_ref(), location.as_ref(), running);
+        if needs.faults.is_empty() && needs.missing.is_none() {
+            needs.missing = running_restore(&name, &context.leader).await?;
+        }
+        Ok(needs)
     }
 
     fn queued_status(_: usize) -> Option<Value> {
@@ -96,15 +101,34 @@ impl Lifecycle for DeleteBackupRequestController {
             return Ok(done());
         };
         begin(job, &backup).await?;
-        if let DeleteOutcome::Kept(errors) = delete_backup(job, &backup).await? {
-            record_event(job, &backup, EventType::Warning, "DeletionFailed", &errors.join("; ")).await;
-            return Err(Error::Selection(errors.join("; ")));
+        match delete_backup(job, &backup).await? {
+            DeleteOutcome::Kept(errors) => {
+                record_event(job, &backup, EventType::Warning, "DeletionFailed", &errors.join("; ")).await;
+                return Err(Error::Selection(errors.join("; ")));
+            }
+            DeleteOutcome::Deleted(unproven) if unproven.is_empty() => {
+                let message = "the backup and all that belongs to it is deleted";
+                record_event(job, &backup, EventType::Normal, "Deleted", message).await;
+            }
+            DeleteOutcome::Deleted(unproven) => {
+                record_event(job, &backup, EventType::Warning, "SnapshotsKept", &describe_unproven(&unproven)).await;
+            }
         }
-        record_event(job, &backup, EventType::Normal, "Deleted", "the backup and all that belongs to it is deleted")
-            .await;
         delete_other_requests(job).await?;
         Ok(done())
     }
+}
+
+/// What an expired backup leaves outside of its location.
+fn describe_unproven(unproven: &[String]) -> String {
+    const MAX_SHOWN: usize = 10;
+    let shown = unproven.iter().take(MAX_SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let more = unproven.len().saturating_sub(MAX_SHOWN);
+    let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+    format!(
+        "the backup has expired and its files are deleted; what it names outside of its location is kept, because there is no \
+         proof that this cluster made it: {shown}{more}. Delete it at its provider if it is yours"
+    )
 }
 
 async fn delete_backup(job: &Job<DeleteBackupRequestController>, backup: &Backup) -> Result<DeleteOutcome, Error> {
@@ -112,6 +136,11 @@ async fn delete_backup(job: &Job<DeleteBackupRequestController>, backup: &Backup
     let env = DeleteEnv {
         operation: job.engine_env(),
         namespace: job.context.leader.namespace.clone(),
+        cause: if job.subject.annotations().contains_key(labels::EXPIRED) {
+            DeletionCause::Expired
+        } else {
+            DeletionCause::Requested
+        },
         extensions: &extensions,
     };
     delete::execute(backup, env).await

@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use bytes::Bytes;
+use futures::TryStreamExt;
+use plimsoll_archive::proof::{BackupProof, FileDigest, ProofKey, ProvenFiles, digest};
+use plimsoll_archive::volume_info::VolumeSnapshot;
 use plimsoll_archive::{codec, layout};
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
@@ -25,7 +29,7 @@ pub(super) enum ExistingBackup {
 
 /// Looks for files of a backup in `store`. Another backup of the same name is an error.
 pub(super) async fn find_existing_backup(store: &Store, name: &str, uid: &str) -> Result<ExistingBackup, Error> {
-    let bytes = match store.get(&layout::backup_metadata(name)).await {
+    let bytes = match store.get_at_most(&layout::backup_metadata(name), codec::MAX_BACKUP_OBJECT_BYTES).await {
         Ok(bytes) => bytes,
         Err(error) if error.is_not_found() => {
             let mut found = store.list(&layout::backup_directory(name));
@@ -44,9 +48,14 @@ pub(super) async fn find_existing_backup(store: &Store, name: &str, uid: &str) -
     Err(Error::BackupExists { name: name.to_owned(), location: store.name().to_owned(), found: found.to_owned() })
 }
 
-/// Deletes all files of a backup.
-pub(super) async fn discard(store: &Store, name: &str) -> Result<(), Error> {
-    store.delete_prefix(&layout::backup_directory(name)).await?;
+/// Deletes all files of a backup, one by one: a successor may write the same files.
+pub(super) async fn discard(store: &Store, name: &str, guard: &dyn LeadershipGuard) -> Result<(), Error> {
+    let keys: Vec<_> = store.list(&layout::backup_directory(name)).map_ok(|info| info.key).try_collect().await?;
+    for key in keys {
+        guard.check_effect()?;
+        kill::point("backup.discard.file");
+        store.delete(&key).await?;
+    }
     Ok(())
 }
 
@@ -111,10 +120,28 @@ pub(super) async fn save_snapshots(
 }
 
 /// Writes `velero-backup.json`, which commits the backup.
-pub(super) async fn save_metadata(store: &Store, name: &str, backup: &Value) -> Result<(), Error> {
-    let text = codec::pretty_json(backup).map_err(|source| Error::Archive { name: name.to_owned(), source })?;
+pub(super) async fn save_metadata(store: &Store, name: &str, metadata: &Bytes) -> Result<(), Error> {
     kill::point("backup.metadata.before");
-    store.put(&layout::backup_metadata(name), text).await?;
+    store.put(&layout::backup_metadata(name), metadata.clone()).await?;
     kill::point("backup.metadata.after");
     Ok(())
+}
+
+/// Proves that this cluster wrote the files that name snapshots. Those without a proof delete nothing outside of the location
+/// when they expire.
+pub(super) fn prove(
+    key: &ProofKey,
+    name: &str,
+    metadata: &Bytes,
+    contents: &FileDigest,
+    snapshots: &[VolumeSnapshot],
+) -> Result<BackupProof, Error> {
+    let snapshots_key = layout::backup_volume_snapshots(name);
+    let packed = codec::gzip_json(&list_or_null(snapshots))
+        .map_err(|source| Error::Archive { name: snapshots_key.clone(), source })?;
+    Ok(key.prove(&ProvenFiles {
+        metadata: (&layout::backup_metadata(name), &digest(metadata)),
+        contents: (&layout::backup_contents(name), contents),
+        volume_snapshots: (&snapshots_key, &digest(&packed)),
+    }))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use plimsoll_archive::layout;
+use plimsoll_archive::proof::FileDigest;
 use plimsoll_progress::{Task, Total, Unit};
 use tokio::sync::mpsc;
 
@@ -26,6 +27,8 @@ pub struct BackupResults {
     pub hooks: HookCounts,
     /// Results of the volumes.
     pub volumes: VolumeBackupResults,
+    /// The digest of the tarball.
+    pub contents: FileDigest,
     /// Counts of item operations.
     pub operations: ItemOperationCounts,
     /// When everything but the commit was done.
@@ -50,8 +53,8 @@ impl BackupRun<'_> {
                 tracing::warn!("{problem}");
             }
         }
-        let (results, volumes) = answer?;
-        Ok(BackupResults { results, hooks: hooks.counts(), volumes, ..BackupResults::default() })
+        let results = answer?;
+        Ok(BackupResults { hooks: hooks.counts(), ..results })
     }
 
     async fn read_and_save(
@@ -60,7 +63,7 @@ impl BackupRun<'_> {
         problems: &[String],
         hooks: &HookRunner,
         reading: &Task,
-    ) -> Result<(Results, VolumeBackupResults), Error> {
+    ) -> Result<BackupResults, Error> {
         let Self { input, env, state } = self;
         let recorder = Arc::new(Recorder::create(&env.operation.scratch)?);
         state.plugin_log.attach(&recorder);
@@ -68,7 +71,7 @@ impl BackupRun<'_> {
         env.operation.guard.check_effect()?;
         let effect = Effect::Begin { prefix: layout::backup_directory(&input.name) };
         let intent = env.operation.journal.record_intent(effect).await?;
-        self.read_and_upload(planned, hooks, reading, &recorder).await?;
+        let contents = self.read_and_upload(planned, hooks, reading, &recorder).await?;
         reading.finish();
         let volumes = finish_volumes(planned, &recorder).await?;
         env.operation.journal.record_result(intent, "packed".into()).await?;
@@ -78,7 +81,7 @@ impl BackupRun<'_> {
         backup_files::save_files(&state.store, &input.name, &recorded, &volumes, &saving, env.operation.guard.as_ref())
             .await?;
         saving.finish();
-        Ok((recorded.results, volumes))
+        Ok(BackupResults { results: recorded.results, volumes, contents, ..BackupResults::default() })
     }
 
     fn finish_recording(&self, recorder: Arc<Recorder>) -> Result<RecordedFiles, Error> {
@@ -98,7 +101,7 @@ impl BackupRun<'_> {
         hooks: &HookRunner,
         reading: &Task,
         recorder: &Arc<Recorder>,
-    ) -> Result<(), Error> {
+    ) -> Result<FileDigest, Error> {
         let store = &self.state.store;
         let _waits = show_store_waits(store, reading);
         let items = reading.meter(Unit::Items);
@@ -120,10 +123,10 @@ impl BackupRun<'_> {
         };
         // A failed upload closes the channel, and reading ends with an error of the channel: the error of the upload is the cause.
         let (read, uploaded) = tokio::join!(read, upload.run(uploaded));
-        uploaded?;
+        let contents = uploaded?;
         read?;
         items.finalize_total();
-        Ok(())
+        Ok(contents)
     }
 }
 

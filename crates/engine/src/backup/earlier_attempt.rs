@@ -33,9 +33,9 @@ pub(super) async fn remove_earlier_attempt(
         if !has_written(input) {
             return Err(Error::UnfinishedBackupExists { name: input.name.clone(), location: store.name().to_owned() });
         }
-        env.operation.guard.check_effect()?;
+        env.operation.guard.check_commit().await?;
         kill::point("backup.discard.before");
-        discard(store, &input.name).await?;
+        discard(store, &input.name, env.operation.guard.as_ref()).await?;
     }
     Ok(existing)
 }

@@ -2,6 +2,7 @@
 
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::BackupSpec;
+use plimsoll_archive::proof::ProofKey;
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::Value;
@@ -44,6 +45,8 @@ pub trait BackupObject: Send + Sync {
     fn resource_policies(&self) -> BoxFuture<'_, Result<Option<ResourcePolicies>, Error>>;
     /// Shows that the backup waits for item operations. `failed` if it has errors already.
     fn show_waiting(&self, counts: ItemOperationCounts, failed: bool) -> BoxFuture<'_, Result<(), Error>>;
+    /// The key that proves that this cluster made the backup. Retried while the error is retryable.
+    fn proof_key(&self) -> BoxFuture<'_, Result<ProofKey, Error>>;
     /// The object as it is once the backup has ended: `velero-backup.json`.
     fn metadata(&self, begun: &Value, results: &BackupResults) -> Value;
 }

@@ -92,12 +92,19 @@ async fn discard_attempt(input: &BackupInput, env: &BackupEnv<'_>, store: Option
     if matches!(error, Error::Fenced(_) | Error::BackupExists { .. } | Error::UnfinishedBackupExists { .. }) {
         return;
     }
-    env.extensions.discard().await;
-    if let Some(store) = store
-        && let Err(error) = discard(store, &input.name).await
-    {
-        tracing::warn!("backup {}: cannot remove what it left in the location: {error}", input.name);
+    if let Err(error) = discard_parts(input, env, store).await {
+        tracing::warn!("backup {}: cannot remove what it left: {error}", input.name);
     }
+}
+
+/// Whoever leads by now works on the same files and snapshots: that this process still leads is proved before each of both.
+async fn discard_parts(input: &BackupInput, env: &BackupEnv<'_>, store: Option<&Store>) -> Result<(), Error> {
+    let guard = env.operation.guard.as_ref();
+    guard.check_commit().await?;
+    env.extensions.discard().await;
+    let Some(store) = store else { return Ok(()) };
+    guard.check_commit().await?;
+    discard(store, &input.name, guard).await
 }
 
 impl BackupRun<'_> {
@@ -111,7 +118,7 @@ impl BackupRun<'_> {
         let mut results = collected?;
         self.wait_for_operations(results.results.errors.count > 0).await?;
         self.record_failed_operations(&mut results.results).await?;
-        self.update_post_operation_items().await?;
+        self.update_post_operation_items(&mut results.contents).await?;
         self.update_volumes(&planned, &mut results.volumes).await?;
         results.operations = self.state.operations.counts();
         results.completed = Timestamp::now();

@@ -1,15 +1,19 @@
 //! The end of a backup: item operations, what these changed, and the commit.
 
-use plimsoll_archive::layout;
+use bytes::Bytes;
+use plimsoll_archive::proof::FileDigest;
+use plimsoll_archive::{codec, layout};
+use plimsoll_progress::Task;
 
-use super::backup_files::{save_metadata, save_results, save_snapshots};
+use super::backup_files::{prove, save_metadata, save_results, save_snapshots};
 use super::collect::BackupResults;
-use super::post_operation_items::update_post_operation_items;
+use super::post_operation_items::{Archive, update_post_operation_items};
 use super::state::{BackupRun, PlannedBackup};
 use crate::item_operations::{
     ItemOperationOwner, OperationsFile, OperationsWait, operation_timeout, wait_for_operations,
 };
 use crate::log::{Level, OperationLog};
+use crate::operation_files::OperationFiles;
 use crate::outcome::{self, Results};
 use crate::ports::{Effect, VolumeBackupResults};
 use crate::{Error, RetryPolicy, show_store_waits, unless_cancelled};
@@ -55,7 +59,7 @@ impl BackupRun<'_> {
     }
 
     /// Updates the post-operation items in the archive.
-    pub(super) async fn update_post_operation_items(&self) -> Result<(), Error> {
+    pub(super) async fn update_post_operation_items(&self, contents: &mut FileDigest) -> Result<(), Error> {
         let Self { input, env, state } = self;
         let items = state.operations.post_items();
         if items.is_empty() {
@@ -63,15 +67,8 @@ impl BackupRun<'_> {
         }
         let task = env.operation.root.child("reading again");
         let (scratch, guard) = (env.operation.scratch.as_path(), env.operation.guard.as_ref());
-        let update = update_post_operation_items(
-            &env.operation.cluster,
-            &state.store,
-            &input.name,
-            items,
-            scratch,
-            &task,
-            guard,
-        );
+        let archive = Archive { store: &state.store, name: &input.name, contents };
+        let update = update_post_operation_items(&env.operation.cluster, archive, items, scratch, &task, guard);
         for missing in unless_cancelled(&env.operation.cancel, update).await? {
             tracing::warn!("backup {}: {missing}", input.name);
         }
@@ -104,11 +101,25 @@ impl BackupRun<'_> {
         let effect = Effect::Commit { key: layout::backup_metadata(&input.name) };
         let intent = env.operation.journal.record_intent(effect).await?;
         env.operation.guard.check_commit().await?;
-        let metadata = env.object.metadata(&state.backup, results);
+        let metadata = codec::pretty_json(&env.object.metadata(&state.backup, results))
+            .map_err(|source| Error::Archive { name: layout::backup_metadata(&input.name), source })?
+            .into();
+        self.save_proof(&metadata, results, &committing).await?;
         let save = || save_metadata(&state.store, &input.name, &metadata);
         RetryPolicy::default().run(&committing, save).await?;
         env.operation.journal.record_result(intent, "committed".into()).await?;
         committing.finish();
         Ok(())
+    }
+
+    /// Writes the proof that this cluster made the backup, before the metadata that it covers.
+    async fn save_proof(&self, metadata: &Bytes, results: &BackupResults, task: &Task) -> Result<(), Error> {
+        let Self { input, env, state } = self;
+        let key = RetryPolicy::default().run(task, || env.object.proof_key()).await?;
+        let proof = prove(&key, &input.name, metadata, &results.contents, &results.volumes.snapshots)?;
+        OperationFiles::default()
+            .json(layout::backup_proof(&input.name), &proof)?
+            .write(&state.store, task, env.operation.guard.as_ref())
+            .await
     }
 }

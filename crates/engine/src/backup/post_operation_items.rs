@@ -6,24 +6,33 @@ use std::path::Path;
 
 use bytes::Bytes;
 use plimsoll_archive::layout;
+use plimsoll_archive::proof::FileDigest;
 use plimsoll_archive::tarball::{Reader, Writer};
 use plimsoll_progress::{Task, Unit};
 use plimsoll_store::Store;
 
 use super::actions::ItemId;
 use crate::cluster::{Cluster, Resource, add_type_meta};
-use crate::operation_files::{OperationFiles, download};
+use crate::operation_files::{OperationFiles, download, file_digest};
 use crate::ports::LeadershipGuard;
 use crate::{Error, RetryPolicy};
 
 type ItemContents = BTreeMap<ItemId, (String, Bytes)>;
 
+/// The archive of a backup in its location.
+pub(super) struct Archive<'a> {
+    pub store: &'a Store,
+    /// The backup.
+    pub name: &'a str,
+    /// The digest of what was written there.
+    pub contents: &'a mut FileDigest,
+}
+
 /// Reads items again and replaces them in the archive of a backup, or adds them. Returns an error message for each item that
 /// could not be read.
 pub(super) async fn update_post_operation_items(
     cluster: &Cluster,
-    store: &Store,
-    name: &str,
+    archive: Archive<'_>,
     items: Vec<ItemId>,
     scratch: &Path,
     task: &Task,
@@ -35,9 +44,13 @@ pub(super) async fn update_post_operation_items(
         return Ok(missing);
     }
     let (before, after) = (scratch.join("before.tar.gz"), scratch.join("after.tar.gz"));
-    let key = layout::backup_contents(name);
+    let key = layout::backup_contents(archive.name);
     task.say(&key);
-    RetryPolicy::default().run(task, || download(store, &key, &before)).await?;
+    // The proof of the backup will cover what is written here: what somebody else wrote meanwhile is not taken over.
+    if RetryPolicy::default().run(task, || download(archive.store, &key, &before)).await? != *archive.contents {
+        let detail = "the location has other content than this backup wrote".to_owned();
+        return Err(Error::InvalidResponse { what: format!("read back {key}"), detail });
+    }
     let rewriting = tokio::task::spawn_blocking({
         let (before, after) = (before.clone(), after.clone());
         move || rewrite(&before, &after, fresh)
@@ -45,7 +58,9 @@ pub(super) async fn update_post_operation_items(
     let rewritten =
         rewriting.await.unwrap_or_else(|_| Err(std::io::Error::other("rewriting the archive panicked").into()));
     rewritten.map_err(|source| Error::Archive { name: key.clone(), source })?;
-    OperationFiles::default().spooled(key, &after).write(store, task, guard).await?;
+    let written = file_digest(&after).await?;
+    OperationFiles::default().spooled(key, &after).write(archive.store, task, guard).await?;
+    *archive.contents = written;
     Ok(missing)
 }
 

@@ -10,9 +10,11 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use plimsoll_archive::proof::FileDigest;
 use plimsoll_archive::tarball;
 use plimsoll_progress::Meter;
 use plimsoll_store::Store;
+use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use crate::cluster::{ItemMeta, Resource, add_type_meta};
@@ -48,11 +50,11 @@ pub struct TarballUpload {
 const PART_BYTES: usize = 1 << 20;
 
 impl TarballUpload {
-    /// Writes batches until the channel closes. The object is visible only after this returns `Ok`.
+    /// Writes batches until the channel closes. The object is visible only after this returns its digest.
     ///
     /// # Cancel safety
     /// Dropping the future aborts the upload; the thread ends at its next send.
-    pub async fn run(self, batches: mpsc::Receiver<Batch>) -> Result<(), Error> {
+    pub async fn run(self, batches: mpsc::Receiver<Batch>) -> Result<FileDigest, Error> {
         let Self { store, key, recorder, items, bytes, guard } = self;
         let (parts, mut outgoing) = mpsc::channel::<Bytes>(2);
         let name = key.clone();
@@ -67,15 +69,15 @@ impl TarballUpload {
             kill::point("backup.part.after");
             bytes.add(size);
         }
-        match writing.await {
+        let digest = match writing.await {
             Ok(written) => written.map_err(|source| Error::Archive { name, source })?,
             Err(panic) => return Err(Error::scratch(name.as_ref(), io::Error::other(panic))),
-        }
+        };
         guard.check_effect()?;
         kill::point("backup.tarball.before");
         upload.finish().await?;
         kill::point("backup.tarball.after");
-        Ok(())
+        Ok(digest)
     }
 }
 
@@ -84,7 +86,7 @@ fn write_items(
     out: PartWriter,
     recorder: &Recorder,
     items: &Meter,
-) -> Result<(), plimsoll_archive::Error> {
+) -> Result<FileDigest, plimsoll_archive::Error> {
     let mut archive = tarball::Writer::new(out)?;
     while let Some(batch) = batches.blocking_recv() {
         for (meta, object) in &batch.items {
@@ -93,7 +95,9 @@ fn write_items(
             items.add(1);
         }
     }
-    archive.finish()?.flush().map_err(plimsoll_archive::Error::from)
+    let mut out = archive.finish()?;
+    out.flush()?;
+    Ok(out.digest.finalize().into())
 }
 
 fn write_item(
@@ -116,15 +120,17 @@ pub fn item_ref(resource: &Resource, meta: &ItemMeta) -> ItemRef {
 struct PartWriter {
     parts: mpsc::Sender<Bytes>,
     buffer: Vec<u8>,
+    digest: Sha256,
 }
 
 impl PartWriter {
     fn new(parts: mpsc::Sender<Bytes>) -> Self {
-        Self { parts, buffer: Vec::with_capacity(PART_BYTES) }
+        Self { parts, buffer: Vec::with_capacity(PART_BYTES), digest: Sha256::new() }
     }
 
     fn send(&mut self) -> io::Result<()> {
         let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
+        self.digest.update(&part);
         self.parts.blocking_send(part.into()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 }

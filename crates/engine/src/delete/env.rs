@@ -2,6 +2,7 @@
 
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_archive::proof::ProofKey;
 use plimsoll_archive::volume_info::VolumeSnapshot;
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
@@ -15,8 +16,19 @@ pub struct DeleteEnv<'a> {
     pub operation: OperationEnv,
     /// The namespace of the Backup.
     pub namespace: String,
+    /// Why the backup is deleted.
+    pub cause: DeletionCause,
     /// Location, plugins and volumes.
     pub extensions: &'a dyn DeleteExtensions,
+}
+
+/// Why a backup is deleted. Whoever can write to a location can write an expired backup into it, but cannot request a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletionCause {
+    /// A person requested it.
+    Requested,
+    /// Its time is over.
+    Expired,
 }
 
 /// What the caller adds to a deletion: the location, item actions of plugins, and the data of volumes. The inner lists are
@@ -24,6 +36,8 @@ pub struct DeleteEnv<'a> {
 pub trait DeleteExtensions: Send + Sync {
     /// Opens the location of the backup; `None` if it has none. Retried while the error is retryable.
     fn open_location(&self) -> BoxFuture<'_, Result<Option<Store>, Error>>;
+    /// The key that proves which backups this cluster made; `None` if it has made none. Retried while the error is retryable.
+    fn proof_key(&self) -> BoxFuture<'_, Result<Option<ProofKey>, Error>>;
     /// The delete item actions, and the problems of those that cannot be called.
     fn item_actions<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<(DeleteItemActions, Vec<String>), Error>>;
     /// Ends the processes of plugins, after the last item action.

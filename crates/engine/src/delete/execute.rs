@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use plimsoll_api::velero::v1::{Backup, PodVolumeBackup};
-use plimsoll_archive::layout;
 use plimsoll_archive::volume_info::VolumeSnapshot;
+use plimsoll_archive::{codec, layout};
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
 
 use super::env::DeleteEnv;
-use super::item_actions::run_actions;
-use super::location_files::{read_list, remove_files};
-use super::records::{remove_backup, remove_restores};
+use super::item_actions::{ActionResults, run_actions};
+use super::location_files::remove_files;
+use super::proof::ProofCheck;
+use super::records::{remove_backup, remove_restores, wait_for_restores};
+use crate::backup_lists::parse_backup_list;
 use crate::stages::Stages;
-use crate::{Error, RetryPolicy, show_store_waits, unless_cancelled};
+use crate::{Error, RetryPolicy, read_backup_list, show_store_waits, unless_cancelled};
 
 /// The stages, and about how long they take: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -28,8 +30,9 @@ const STAGES: [(&str, Duration); 5] = [
 /// How a deletion ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DeleteOutcome {
-    /// The backup and all that belongs to it is deleted.
-    Deleted,
+    /// The backup and all that belongs to it is deleted, but for these parts outside of the location: there is no proof that
+    /// this cluster made them.
+    Deleted(Vec<String>),
     /// The backup is kept, because these parts could not be deleted.
     Kept(Vec<String>),
 }
@@ -40,24 +43,25 @@ pub enum DeleteOutcome {
 /// Cancelling or dropping keeps the Backup. Another call continues.
 pub async fn execute(backup: &Backup, env: DeleteEnv<'_>) -> Result<DeleteOutcome, Error> {
     let stages = Stages::plan(&env.operation.root, &STAGES);
-    let errors = unless_cancelled(&env.operation.cancel, Box::pin(remove_parts(backup, &env, &stages))).await?;
-    if !errors.is_empty() {
-        return Ok(DeleteOutcome::Kept(errors));
+    let parts = unless_cancelled(&env.operation.cancel, Box::pin(remove_parts(backup, &env, &stages))).await?;
+    if !parts.failures.is_empty() {
+        return Ok(DeleteOutcome::Kept(parts.failures));
     }
     remove_backup(backup, &env, &stages.start("record")).await?;
-    Ok(DeleteOutcome::Deleted)
+    Ok(DeleteOutcome::Deleted(parts.unproven))
 }
 
-/// Removes everything but the Backup itself. Returns what could not be removed.
-async fn remove_parts(backup: &Backup, env: &DeleteEnv<'_>, stages: &Stages) -> Result<Vec<String>, Error> {
-    let mut errors = Vec::new();
+/// Removes everything but the Backup itself.
+async fn remove_parts(backup: &Backup, env: &DeleteEnv<'_>, stages: &Stages) -> Result<ActionResults, Error> {
+    wait_for_restores(backup, env).await?;
+    let mut parts = ActionResults::default();
     if let Some(store) = RetryPolicy::default().run(&env.operation.root, || env.extensions.open_location()).await? {
-        errors = empty_location(backup, env, &store, stages).await?;
+        parts = empty_location(backup, env, &store, stages).await?;
     }
     let restores = stages.start("restores");
-    errors.extend(remove_restores(backup, env, &restores).await?);
+    parts.failures.extend(remove_restores(backup, env, &restores).await?);
     restores.finish();
-    Ok(errors)
+    Ok(parts)
 }
 
 async fn empty_location(
@@ -65,18 +69,19 @@ async fn empty_location(
     env: &DeleteEnv<'_>,
     store: &Store,
     stages: &Stages,
-) -> Result<Vec<String>, Error> {
+) -> Result<ActionResults, Error> {
     let _waits = show_store_waits(store, &env.operation.root);
-    let mut errors = clean_up_items(backup, env, store, &stages.start("actions")).await?;
-    errors.extend(delete_snapshots(backup, env, store).await?);
-    errors.extend(forget_volume_data(backup, env, store, &stages.start("volumes")).await?);
+    let proof = ProofCheck::read(env, store, &backup.name_any(), &env.operation.root).await?;
+    let mut parts = clean_up_items(backup, env, store, &proof, &stages.start("actions")).await?;
+    delete_snapshots(backup, env, store, &proof, &mut parts).await?;
+    parts.failures.extend(forget_volume_data(backup, env, store, &stages.start("volumes")).await?);
     // What is needed to try again stays until all that depends on it is gone.
-    if errors.is_empty() {
+    if parts.failures.is_empty() {
         let objects = stages.start("objects");
         remove_files(store, &backup.name_any(), &objects, env.operation.guard.as_ref()).await?;
         objects.finish();
     }
-    Ok(errors)
+    Ok(parts)
 }
 
 /// Runs the delete item actions, unless one of them cannot be called.
@@ -84,29 +89,51 @@ async fn clean_up_items(
     backup: &Backup,
     env: &DeleteEnv<'_>,
     store: &Store,
+    proof: &ProofCheck,
     task: &Task,
-) -> Result<Vec<String>, Error> {
-    let (actions, mut errors) = env.extensions.item_actions(task).await?;
-    if errors.is_empty() {
+) -> Result<ActionResults, Error> {
+    let (actions, failures) = env.extensions.item_actions(task).await?;
+    let mut results = ActionResults { failures, ..ActionResults::default() };
+    if results.failures.is_empty() {
         let object = serde_json::to_value(backup).unwrap_or_default();
-        errors = run_actions(store, &object, &actions, &env.operation.scratch, task).await?;
+        results = run_actions(store, &object, &actions, proof, &env.operation.scratch, task).await?;
     }
     env.extensions.close().await;
     task.finish();
-    Ok(errors)
+    Ok(results)
 }
 
 /// Deletes the snapshots of volume snapshotters: without the backup they would be orphans.
-async fn delete_snapshots(backup: &Backup, env: &DeleteEnv<'_>, store: &Store) -> Result<Vec<String>, Error> {
-    let key = layout::backup_volume_snapshots(&backup.name_any());
-    let snapshots: Vec<VolumeSnapshot> = read_list(store, &key, &env.operation.root).await?;
+async fn delete_snapshots(
+    backup: &Backup,
+    env: &DeleteEnv<'_>,
+    store: &Store,
+    proof: &ProofCheck,
+    parts: &mut ActionResults,
+) -> Result<(), Error> {
+    let name = backup.name_any();
+    let key = layout::backup_volume_snapshots(&name);
+    let read = || async { Ok(store.get_at_most(&key, codec::MAX_PACKED_METADATA_BYTES).await?) };
+    let packed = match RetryPolicy::default().run(&env.operation.root, read).await {
+        Err(Error::Store(error)) if error.is_not_found() => return Ok(()),
+        answer => answer?,
+    };
+    let snapshots: Vec<VolumeSnapshot> = parse_backup_list(&key, &packed)?;
     if snapshots.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
+    }
+    if !proof.covers_snapshots(&name, &packed) {
+        let named = |snapshot: &VolumeSnapshot| {
+            format!("snapshot {} in location {}", snapshot.status.provider_snapshot_id, snapshot.spec.location)
+        };
+        parts.unproven.extend(snapshots.iter().map(named));
+        return Ok(());
     }
     let task = env.operation.root.child("snapshots");
     let errors = env.extensions.delete_snapshots(&snapshots, &task).await?;
     end(&task, &errors);
-    Ok(errors)
+    parts.failures.extend(errors);
+    Ok(())
 }
 
 async fn forget_volume_data(
@@ -116,7 +143,7 @@ async fn forget_volume_data(
     task: &Task,
 ) -> Result<Vec<String>, Error> {
     let key = layout::backup_pod_volume_backups(&backup.name_any());
-    let backups: Vec<PodVolumeBackup> = read_list(store, &key, task).await?;
+    let backups: Vec<PodVolumeBackup> = RetryPolicy::default().run(task, || read_backup_list(store, &key)).await?;
     let errors = env.extensions.forget_volume_data(backups, task).await?;
     end(task, &errors);
     Ok(errors)

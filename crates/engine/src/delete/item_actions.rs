@@ -11,46 +11,63 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::DeleteItemActions;
+use super::proof::ProofCheck;
 use crate::operation_files::download;
 use crate::{Error, RetryPolicy};
 
-/// Runs the delete item actions on the items of a backup. Returns the errors. Without actions nothing is read; a backup
-/// without a tarball has nothing to clean up.
+/// What the delete item actions did.
+#[derive(Default)]
+pub(super) struct ActionResults {
+    /// What failed.
+    pub failures: Vec<String>,
+    /// What was not deleted for want of a proof.
+    pub unproven: Vec<String>,
+}
+
+/// Runs the delete item actions on the items of a backup. Without actions nothing is read; a backup without a tarball has
+/// nothing to clean up.
 pub(super) async fn run_actions(
     store: &Store,
     backup: &Value,
     actions: &DeleteItemActions,
+    proof: &ProofCheck,
     scratch: &Path,
     task: &Task,
-) -> Result<Vec<String>, Error> {
+) -> Result<ActionResults, Error> {
+    let mut results = ActionResults::default();
     if actions.names().next().is_none() {
-        return Ok(Vec::new());
+        return Ok(results);
     }
     let name = backup.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let key = layout::backup_contents(name);
     let file = scratch.join("contents.tar.gz");
     task.say(&key);
-    match RetryPolicy::default().run(task, || download(store, &key, &file)).await {
-        Err(Error::Store(error)) if error.is_not_found() => return Ok(Vec::new()),
+    let contents = match RetryPolicy::default().run(task, || download(store, &key, &file)).await {
+        Err(Error::Store(error)) if error.is_not_found() => return Ok(results),
         answer => answer?,
-    }
+    };
+    let is_proven = proof.covers_contents(name, &contents);
     let (sender, mut items) = mpsc::channel(16);
     let reading = tokio::task::spawn_blocking(move || read(&file, &sender));
-    let mut failures = Vec::new();
     while let Some(item) = items.recv().await {
-        run_item_actions(&item, backup, actions, task, &mut failures).await;
+        run_item_actions(&item, backup, actions, is_proven, task, &mut results).await;
     }
     let read = reading.await.unwrap_or(Ok(()));
-    read.map_err(|source| Error::Archive { name: key, source })?;
-    Ok(failures)
+    match read {
+        // It is deleted as it is: an expired backup that cannot be read must not stay for ever.
+        Err(_) if !is_proven => Ok(results),
+        Err(source) => Err(Error::Archive { name: key, source }),
+        Ok(()) => Ok(results),
+    }
 }
 
 async fn run_item_actions(
     item: &Item,
     backup: &Value,
     actions: &DeleteItemActions,
+    is_proven: bool,
     task: &Task,
-    failures: &mut Vec<String>,
+    results: &mut ActionResults,
 ) {
     let none = std::collections::BTreeMap::new();
     let labels = item.header.metadata.labels.as_ref().unwrap_or(&none);
@@ -60,8 +77,12 @@ async fn run_item_actions(
     for (name, action) in matching {
         let what = format!("delete item action {name} on {} {}", item.group_resource, item.name);
         task.say(&what);
+        if action.is_external() && !is_proven {
+            results.unproven.push(what);
+            continue;
+        }
         if let Err(error) = action.execute(&object, backup).await {
-            failures.push(format!("{what}: {error}"));
+            results.failures.push(format!("{what}: {error}"));
         }
     }
 }

@@ -1,24 +1,12 @@
 //! The files of a backup in its location.
 
 use futures::TryStreamExt;
-use plimsoll_archive::{codec, layout};
+use plimsoll_archive::layout;
 use plimsoll_progress::{Task, Total, Unit};
 use plimsoll_store::Store;
-use serde::de::DeserializeOwned;
 
 use crate::ports::LeadershipGuard;
 use crate::{Error, RetryPolicy, kill};
-
-/// Reads a list of the backup; empty if the file does not exist.
-pub(super) async fn read_list<T: DeserializeOwned>(store: &Store, key: &str, task: &Task) -> Result<Vec<T>, Error> {
-    match RetryPolicy::default().run(task, || async { Ok(store.get(key).await?) }).await {
-        Ok(bytes) => {
-            codec::read_gzip_list(bytes.as_ref()).map_err(|source| Error::Archive { name: key.into(), source })
-        }
-        Err(Error::Store(error)) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
 
 /// Deletes all files of a backup, the metadata before all others. A second call continues an interrupted deletion.
 pub(super) async fn remove_files(

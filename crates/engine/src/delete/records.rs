@@ -13,13 +13,34 @@ use crate::{Error, RetryPolicy, kill};
 
 /// Timeout of the deletion of the files of restores.
 const RESTORE_FILES_TIMEOUT: Duration = Duration::from_mins(1);
+/// How often a running Restore is looked at.
+const RESTORE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Waits until no Restore reads the backup. The Backup is marked as being deleted: no other begins.
+pub(super) async fn wait_for_restores(backup: &Backup, env: &DeleteEnv<'_>) -> Result<(), Error> {
+    let (api, root) = (restores(env), &env.operation.root);
+    loop {
+        let all = RetryPolicy::default().run(root, || restores_of(&api, backup)).await?;
+        let running: Vec<_> = all.iter().filter(|restore| restore.is_running()).map(ResourceExt::name_any).collect();
+        if running.is_empty() {
+            return Ok(());
+        }
+        let waiting = root.wait(format!("waiting for restore {}, which reads the backup", running.join(", ")));
+        tokio::time::sleep(RESTORE_POLL_INTERVAL).await;
+        drop(waiting);
+    }
+}
+
+fn restores(env: &DeleteEnv<'_>) -> Api<Restore> {
+    Api::namespaced(env.operation.cluster.client().clone(), &env.namespace)
+}
 
 /// Deletes the Restores of a backup, and waits until their finalizers have deleted their files. Returns those that still
 /// exist after the timeout.
 pub(super) async fn remove_restores(backup: &Backup, env: &DeleteEnv<'_>, task: &Task) -> Result<Vec<String>, Error> {
-    let api: Api<Restore> = Api::namespaced(env.operation.cluster.client().clone(), &env.namespace);
-    let list = || restores_of(&api, backup);
+    let api = restores(env);
+    let list = || async { Ok(restores_of(&api, backup).await?.iter().map(ResourceExt::name_any).collect::<Vec<_>>()) };
     for restore in RetryPolicy::default().run(task, list).await? {
         kill::point("deletion.restore.before");
         RetryPolicy::default().run(task, || delete_restore(&api, &restore, env)).await?;
@@ -40,11 +61,11 @@ pub(super) async fn remove_restores(backup: &Backup, env: &DeleteEnv<'_>, task: 
     }
 }
 
-async fn restores_of(api: &Api<Restore>, backup: &Backup) -> Result<Vec<String>, Error> {
+async fn restores_of(api: &Api<Restore>, backup: &Backup) -> Result<Vec<Restore>, Error> {
     let all = api.list(&ListParams::default()).await.map_err(|e| Error::api("list restores", e))?;
     let name = backup.name_any();
     let of_backup = |restore: &Restore| restore.spec.backup_name.as_deref() == Some(&name);
-    Ok(all.items.into_iter().filter(of_backup).map(|restore| restore.name_any()).collect())
+    Ok(all.items.into_iter().filter(of_backup).collect())
 }
 
 async fn delete_restore(api: &Api<Restore>, name: &str, env: &DeleteEnv<'_>) -> Result<(), Error> {

@@ -6,15 +6,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_archive::layout;
 use plimsoll_archive::volume_info::{BackupVolumeInfo, VolumeSnapshot};
-use plimsoll_archive::{codec, layout};
 use plimsoll_store::Store;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::item::RestoreOrigin;
 use super::provisioned_volumes::ProvisionedClaim;
-use crate::Error;
+use crate::{Error, read_backup_list};
 
 /// How the data of a volume was backed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +82,10 @@ pub(super) enum VolumeDecision {
 impl BackupVolumes {
     /// Reads the metadata files of the backup. `restore_volumes` is `restorePVs` of the Restore.
     pub async fn read(store: &Store, backup: &str, restore_volumes: Option<bool>) -> Result<Self, Error> {
-        let infos: Vec<BackupVolumeInfo> = list(store, &layout::backup_volume_info(backup)).await?;
-        let snapshots: Vec<VolumeSnapshot> = list(store, &layout::backup_volume_snapshots(backup)).await?;
-        let pod_volume_backups: Vec<PodVolumeBackup> = list(store, &layout::backup_pod_volume_backups(backup)).await?;
+        let infos: Vec<BackupVolumeInfo> = read_backup_list(store, &layout::backup_volume_info(backup)).await?;
+        let snapshots: Vec<VolumeSnapshot> = read_backup_list(store, &layout::backup_volume_snapshots(backup)).await?;
+        let pod_volume_backups: Vec<PodVolumeBackup> =
+            read_backup_list(store, &layout::backup_pod_volume_backups(backup)).await?;
         let native_snapshots = snapshots.clone();
         let provisioned_claims = infos.iter().filter_map(provisioned_claim).collect();
         let snapshots =
@@ -245,15 +245,6 @@ fn claim_of(backup: &PodVolumeBackup) -> Option<String> {
     let done = raw.pointer("/status/phase").and_then(Value::as_str) == Some("Completed");
     let namespace = raw.pointer("/spec/pod/namespace").and_then(Value::as_str)?;
     done.then(|| format!("{namespace}/{claim}"))
-}
-
-/// Reads a list file of the backup; a missing file is an empty list.
-async fn list<T: DeserializeOwned>(store: &Store, key: &str) -> Result<Vec<T>, Error> {
-    if !store.exists(key).await? {
-        return Ok(Vec::new());
-    }
-    let packed = store.get(key).await?;
-    codec::read_gzip_list(packed.as_ref()).map_err(|source| Error::Archive { name: key.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -5,20 +5,22 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::BackupSpec;
 use plimsoll_archive::codec;
-use plimsoll_engine::Error;
+use plimsoll_archive::proof::ProofKey;
 use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::backup::{
     BackupEnv, BackupExtensions, BackupInput, BackupObject, BackupOutcome, BackupResults, BackupState, PlannedBackup,
     execute,
 };
 use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationCounts, StartedOperation};
+use plimsoll_engine::ports::LeadershipGuard;
+use plimsoll_engine::{Error, OperationEnv};
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
 use crate::item_operations::failing_operation;
-use crate::test_bed::{Interruption, SHOP, TestBed, keys};
+use crate::test_bed::{AlwaysLeader, DeposedLeader, Interruption, SHOP, TestBed, keys};
 
 struct TestBackup(Store);
 
@@ -40,11 +42,20 @@ impl BackupObject for TestBackup {
         Box::pin(async { Ok(()) })
     }
 
+    fn proof_key(&self) -> BoxFuture<'_, Result<ProofKey, Error>> {
+        Box::pin(async { Ok(proof_key()) })
+    }
+
     fn metadata(&self, begun: &Value, results: &BackupResults) -> Value {
         let mut metadata = begun.clone();
         metadata["status"] = json!({ "phase": "Completed", "errors": results.results.errors.count });
         metadata
     }
+}
+
+/// The key of the cluster.
+pub fn proof_key() -> ProofKey {
+    ProofKey::new(vec![7; ProofKey::LENGTH]).unwrap()
 }
 
 /// Adds nothing, and records the calls.
@@ -100,11 +111,20 @@ pub fn extensions(bed: &TestBed) -> RecordingExtensions {
 
 /// Backs up the namespace [`SHOP`] as the backup `b`.
 async fn back_up(bed: &TestBed, extensions: &RecordingExtensions) -> Result<BackupOutcome, Error> {
+    back_up_as(bed, extensions, Arc::new(AlwaysLeader)).await
+}
+
+async fn back_up_as(
+    bed: &TestBed,
+    extensions: &RecordingExtensions,
+    guard: Arc<dyn LeadershipGuard>,
+) -> Result<BackupOutcome, Error> {
     let tree = Operation::new("test", Clock::system());
     let object = TestBackup(bed.store.clone());
     let spec = BackupSpec { included_namespaces: vec![SHOP.to_owned()], ..BackupSpec::default() };
     let input = BackupInput { name: "b".into(), uid: "uid-b".into(), spec, journal_entries: bed.journal.entries() };
-    let env = BackupEnv { operation: bed.operation_env(&tree), object: &object, extensions };
+    let operation = OperationEnv { guard, ..bed.operation_env(&tree) };
+    let env = BackupEnv { operation, object: &object, extensions };
     execute(input, env).await
 }
 
@@ -179,6 +199,17 @@ async fn a_cancelled_backup_leaves_nothing_in_the_location() {
     assert!(matches!(error, Error::Cancelled), "{error}");
     assert_eq!(bed.keys("").await, Vec::<String>::new());
     assert_eq!(extensions.calls(), ["prepare", "close", "discard"]);
+}
+
+#[tokio::test]
+async fn a_deposed_leader_removes_nothing_that_its_successor_may_have_written() {
+    let bed = TestBed::new().await;
+    bed.journal.interrupt_at("packed", Interruption::Cancel(bed.cancel.clone()));
+    let extensions = extensions(&bed);
+    let error = back_up_as(&bed, &extensions, Arc::new(DeposedLeader)).await.unwrap_err();
+    assert!(matches!(error, Error::Cancelled), "{error}");
+    assert!(!bed.keys("backups/b/").await.is_empty());
+    assert_eq!(extensions.calls(), ["prepare", "close"]);
 }
 
 #[tokio::test]

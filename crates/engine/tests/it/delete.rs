@@ -6,11 +6,12 @@ use futures::future::BoxFuture;
 use kube::Api;
 use kube::api::PostParams;
 use plimsoll_api::velero::v1::{Backup, PodVolumeBackup, Restore};
+use plimsoll_archive::proof::ProofKey;
 use plimsoll_archive::tarball::Writer;
 use plimsoll_archive::volume_info::VolumeSnapshot;
 use plimsoll_engine::Error;
 use plimsoll_engine::delete::{
-    DeleteEnv, DeleteExtensions, DeleteItemAction, DeleteItemActions, DeleteOutcome, execute,
+    DeleteEnv, DeleteExtensions, DeleteItemAction, DeleteItemActions, DeleteOutcome, DeletionCause, execute,
 };
 use plimsoll_engine::registry::{AppliesTo, Source};
 use plimsoll_progress::{Clock, Operation, Task};
@@ -18,7 +19,7 @@ use plimsoll_select::resources::{DiscoveredResource, DiscoveredResources};
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
-use crate::backup::{commit_backup, extensions};
+use crate::backup::{commit_backup, extensions, proof_key};
 use crate::test_bed::{NAMESPACE, TestBed};
 
 /// Records the names of the items, and fails on the item `stuck`.
@@ -45,10 +46,14 @@ impl DeleteExtensions for TestExtensions {
         Box::pin(async { Ok(Some(self.store.clone())) })
     }
 
+    fn proof_key(&self) -> BoxFuture<'_, Result<Option<ProofKey>, Error>> {
+        Box::pin(async { Ok(Some(proof_key())) })
+    }
+
     fn item_actions<'a>(&'a self, _: &'a Task) -> BoxFuture<'a, Result<(DeleteItemActions, Vec<String>), Error>> {
         Box::pin(async {
             let mut actions = DeleteItemActions::default();
-            let wanted = AppliesTo::resources(["volumesnapshots.snapshot.storage.k8s.io"]);
+            let wanted = AppliesTo::resources(["volumesnapshots.snapshot.storage.k8s.io", "configmaps"]);
             let catalog = DiscoveredResources::new(Vec::<DiscoveredResource>::new());
             actions.register(Source::BuiltIn(1), "test/snapshots", &wanted, &catalog, self.action.clone())?;
             Ok((actions, Vec::new()))
@@ -90,10 +95,23 @@ async fn create_objects(bed: &TestBed) -> (Api<Backup>, Api<Restore>) {
 }
 
 async fn delete(bed: &TestBed, backup: &Backup, action: &Arc<RecordingAction>) -> Result<DeleteOutcome, Error> {
+    delete_because(bed, backup, action, DeletionCause::Requested).await
+}
+
+async fn delete_because(
+    bed: &TestBed,
+    backup: &Backup,
+    action: &Arc<RecordingAction>,
+    cause: DeletionCause,
+) -> Result<DeleteOutcome, Error> {
     let tree = Operation::new("test", Clock::system());
     let extensions = TestExtensions { store: bed.store.clone(), action: Arc::clone(action) };
-    let env =
-        DeleteEnv { operation: bed.operation_env(&tree), namespace: NAMESPACE.to_owned(), extensions: &extensions };
+    let env = DeleteEnv {
+        operation: bed.operation_env(&tree),
+        namespace: NAMESPACE.to_owned(),
+        cause,
+        extensions: &extensions,
+    };
     execute(backup, env).await
 }
 
@@ -105,7 +123,7 @@ async fn a_backup_is_deleted_with_its_files_and_its_restores_and_nothing_else() 
     let (backups, restores) = create_objects(&bed).await;
     let backup = backups.get("b").await.unwrap();
     let outcome = delete(&bed, &backup, &Arc::default()).await.unwrap();
-    assert_eq!(outcome, DeleteOutcome::Deleted);
+    assert_eq!(outcome, DeleteOutcome::Deleted(Vec::new()));
     assert_eq!(bed.keys("").await, ["backups/bb/velero-backup.json"]);
     assert!(backups.get_opt("b").await.unwrap().is_none());
     assert!(restores.get_opt("r").await.unwrap().is_none());
@@ -141,6 +159,33 @@ async fn a_backup_without_files_is_deleted() {
     let bed = TestBed::new().await;
     let (backups, _) = create_objects(&bed).await;
     let (backup, action) = (backups.get("b").await.unwrap(), Arc::default());
-    assert_eq!(delete(&bed, &backup, &action).await.unwrap(), DeleteOutcome::Deleted);
+    assert_eq!(delete(&bed, &backup, &action).await.unwrap(), DeleteOutcome::Deleted(Vec::new()));
     assert_eq!(*action.0.lock().unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_expired_backup_runs_its_actions_only_on_an_archive_that_this_cluster_wrote() {
+    let action_of = "delete item action test/snapshots on";
+    let foreign = format!("{action_of} volumesnapshots.snapshot.storage.k8s.io stuck");
+    let cases = [
+        ("b-proof.json.gz", None, vec!["prices"], Vec::new()),
+        ("b-proof.json.gz", Some(Vec::new()), vec![], vec![format!("{action_of} configmaps prices")]),
+        ("b.tar.gz", Some(tarball()), vec![], vec![foreign.clone()]),
+        ("velero-backup.json", Some(b"{}".to_vec()), vec![], vec![format!("{action_of} configmaps prices")]),
+    ];
+    for (file, replacement, expected, kept) in cases {
+        let bed = TestBed::new().await;
+        commit_backup(&bed, &extensions(&bed)).await;
+        if let Some(content) = &replacement {
+            bed.store.put(&format!("backups/b/{file}"), content.clone()).await.unwrap();
+        }
+        let (backups, _) = create_objects(&bed).await;
+        let (backup, action) = (backups.get("b").await.unwrap(), Arc::<RecordingAction>::default());
+        let outcome = delete_because(&bed, &backup, &action, DeletionCause::Expired).await.unwrap();
+        assert_eq!(outcome, DeleteOutcome::Deleted(kept), "{file}");
+        let run: Vec<_> =
+            action.0.lock().unwrap().iter().filter(|name| !name.starts_with("kube-root")).cloned().collect();
+        assert_eq!(run, expected, "{file} {replacement:?}");
+        assert_eq!(bed.keys("").await, Vec::<String>::new());
+    }
 }

@@ -112,6 +112,19 @@ impl LeadershipGuard for AlwaysLeader {
     }
 }
 
+/// A process that does not know yet that another one leads.
+pub struct DeposedLeader;
+
+impl LeadershipGuard for DeposedLeader {
+    fn check_effect(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn check_commit(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Err(Error::Fenced("the operation was taken over".into())) })
+    }
+}
+
 /// What happens at a line of the journal.
 pub enum Interruption {
     /// The user cancels.

@@ -59,6 +59,9 @@ pub async fn release_snapshots(leader: &LeaderClient, uid: &str) {
 /// Deletes the snapshots of a failed backup or of moved data, also in the storage.
 pub async fn delete_snapshots(leader: &LeaderClient, uid: &str) {
     for snapshot in list_snapshots(&leader.client, uid).await {
+        if leader.fence.check().is_err() {
+            return;
+        }
         if let Err(error) = release_snapshot(&leader.client, &snapshot, "Delete").await {
             warn!("failed to delete VolumeSnapshot {}: {error}", text(&snapshot, "/metadata/name"));
         }
@@ -126,6 +129,11 @@ fn has_built_in_mover(upload: &DataUpload) -> bool {
 struct ForgetMovedDataAction(MovedSnapshots);
 
 impl DeleteItemAction for ForgetMovedDataAction {
+    /// The repository is in the location of the backup.
+    fn is_external(&self) -> bool {
+        false
+    }
+
     fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             if belongs_to_backup(item, backup)

@@ -57,13 +57,15 @@ const MAX_CONCURRENT_CHECKS: u16 = 2;
 pub struct Repositories {
     leader: LeaderClient,
     storage: Arc<StorageLocations>,
+    /// Whether Velero's default password is accepted for repositories that this cluster has never used.
+    adopt_default_password: bool,
     known: Mutex<HashMap<String, Arc<tokio::sync::Mutex<RepositoryState>>>>,
 }
 
 impl Repositories {
     /// Starts without any state.
-    pub fn new(leader: LeaderClient, storage: Arc<StorageLocations>) -> Self {
-        Self { leader, storage, known: Mutex::default() }
+    pub fn new(leader: LeaderClient, storage: Arc<StorageLocations>, adopt_default_password: bool) -> Self {
+        Self { leader, storage, adopt_default_password, known: Mutex::default() }
     }
 
     /// The state of a repository. The holder of its lock works on the repository alone.

@@ -4,7 +4,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret as KubernetesSecret;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
-use plimsoll_api::velero::v1::{BackupStorageLocation, LocationPhase};
+use plimsoll_api::velero::v1::{BackupRepository, BackupStorageLocation, LocationPhase, RepositoryPhase};
 use plimsoll_engine::{Error, kill};
 use plimsoll_mover::{DEFAULT_PASSWORD, MoverError, MoverKind, Repository, Secret};
 use plimsoll_progress::Task;
@@ -63,8 +63,10 @@ pub(super) async fn ensure(repositories: &Repositories, task: &Task) -> Result<P
         return Ok(password);
     }
     let mut known = None;
+    let used = repositories_in_use(repositories).await?;
     for (key, location) in existing(repositories).await? {
-        known = find_default_password(repositories, &key, &location, task).await?;
+        let adopt = repositories.adopt_default_password || is_in_use(&key, &used);
+        known = find_default_password(repositories, &key, &location, adopt, task).await?;
         if known.is_some() {
             break;
         }
@@ -117,6 +119,18 @@ async fn existing(repositories: &Repositories) -> Result<Vec<(RepositoryKey, Bac
     Ok(found)
 }
 
+fn not_adopted(namespace: &str, repository: &str) -> Error {
+    Error::Volumes {
+        reason: "RepositoryPasswordMissing",
+        message: format!(
+            "repository {repository} opens with Velero's well-known default password, and this cluster has never used it. If it \
+             is yours, start the server with --adopt-default-repository-password, or create the secret \
+             {namespace}/{PASSWORD_SECRET} with the key {PASSWORD_KEY}; otherwise remove it from the location"
+        ),
+        retryable: false,
+    }
+}
+
 fn unknown(namespace: &str, location: &str) -> Error {
     Error::Volumes {
         reason: "RepositoryPasswordMissing",
@@ -129,19 +143,36 @@ fn unknown(namespace: &str, location: &str) -> Error {
     }
 }
 
+async fn repositories_in_use(repositories: &Repositories) -> Result<Vec<BackupRepository>, Error> {
+    let all = repositories.leader.api::<BackupRepository>().list(&ListParams::default()).await;
+    Ok(all.map_err(|e| Error::api("list BackupRepositories", e))?.items)
+}
+
+/// Whether this cluster has used a repository. Anybody who can write to the bucket can put one there that Velero's default
+/// password opens, and would then be able to read all that is written into it.
+fn is_in_use(key: &RepositoryKey, all: &[BackupRepository]) -> bool {
+    let used = |repository: &BackupRepository| {
+        let status = repository.status.clone().unwrap_or_default();
+        status.phase == Some(RepositoryPhase::Ready) || status.last_maintenance_time.is_some()
+    };
+    all.iter().any(|repository| RepositoryKey::of(repository) == *key && used(repository))
+}
+
 /// Velero's default, if that opens what is there. If not, only its owner knows the password. A folder in which no repository was
 /// ever finished has none.
 async fn find_default_password(
     repositories: &Repositories,
     key: &RepositoryKey,
     location: &BackupStorageLocation,
+    adopt: bool,
     task: &Task,
 ) -> Result<Option<Vec<u8>>, Error> {
     let place = access::place(&repositories.leader.client, &repositories.leader.namespace, location, key).await?;
     let name = place.name();
     let repository = Repository { location: place, password: Secret::new(DEFAULT_PASSWORD) };
     match run(key, repository, plimsoll_mover::Work::Snapshots, task).await {
-        Ok(_) => Ok(Some(DEFAULT_PASSWORD.to_vec())),
+        Ok(_) if adopt => Ok(Some(DEFAULT_PASSWORD.to_vec())),
+        Ok(_) => Err(not_adopted(&repositories.leader.namespace, &name)),
         Err(MoverError::RepositoryNotFound { .. }) => Ok(None),
         Err(MoverError::WrongPassword { .. }) => Err(Error::Volumes {
             reason: "RepositoryPasswordMissing",
@@ -153,5 +184,27 @@ async fn find_default_password(
             retryable: false,
         }),
         Err(error) => Err(from_mover_error(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_repository_that_this_cluster_has_used_may_have_the_default_password() {
+        let key = RepositoryKey::new("shop", "default", MoverKind::Kopia);
+        let in_use = |namespace: &str, status: serde_json::Value| {
+            let repository = json!({ "metadata": { "name": "r" }, "spec": { "volumeNamespace": namespace,
+                "backupStorageLocation": "default", "repositoryType": "kopia" }, "status": status });
+            is_in_use(&key, &[serde_json::from_value(repository).unwrap()])
+        };
+        assert!(in_use("shop", json!({ "phase": "Ready" })));
+        assert!(in_use("shop", json!({ "phase": "NotReady", "lastMaintenanceTime": "2026-01-01T00:00:00Z" })));
+        assert!(!in_use("shop", json!({ "phase": "NotReady" })), "just created by this server");
+        assert!(!in_use("other", json!({ "phase": "Ready" })));
+        assert!(!is_in_use(&key, &[]));
     }
 }

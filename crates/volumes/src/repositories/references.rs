@@ -4,12 +4,11 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use plimsoll_api::velero::v1::{Backup, PodVolumeBackup};
 use plimsoll_api::velero::v2alpha1::DataUpload;
+use plimsoll_archive::layout;
 use plimsoll_archive::volume_info::BackupVolumeInfo;
-use plimsoll_archive::{codec, layout};
-use plimsoll_engine::Error;
+use plimsoll_engine::{Error, read_backup_list};
 use plimsoll_mover::{References, UnfinishedBackup};
 use plimsoll_store::Store;
-use serde::de::DeserializeOwned;
 
 use super::Repositories;
 
@@ -54,22 +53,12 @@ async fn in_cluster(repositories: &Repositories) -> Result<Vec<String>, Error> {
 }
 
 async fn of_backup(store: &Store, backup: &str) -> Result<Vec<String>, Error> {
-    let transfers: Vec<PodVolumeBackup> = list(store, &layout::backup_pod_volume_backups(backup)).await?;
-    let volumes: Vec<BackupVolumeInfo> = list(store, &layout::backup_volume_info(backup)).await?;
+    let transfers: Vec<PodVolumeBackup> = read_backup_list(store, &layout::backup_pod_volume_backups(backup)).await?;
+    let volumes: Vec<BackupVolumeInfo> = read_backup_list(store, &layout::backup_volume_info(backup)).await?;
     let mut known: Vec<String> = transfers.into_iter().filter_map(|transfer| transfer.status?.snapshot_id).collect();
     for volume in volumes {
         known.extend(volume.pvb_info.map(|info| info.snapshot_handle));
         known.extend(volume.snapshot.snapshot_data_movement_info.map(|info| info.snapshot_handle));
     }
     Ok(known)
-}
-
-async fn list<T: DeserializeOwned>(store: &Store, key: &str) -> Result<Vec<T>, Error> {
-    match store.get(key).await {
-        Ok(bytes) => {
-            codec::read_gzip_list(bytes.as_ref()).map_err(|source| Error::Archive { name: key.into(), source })
-        }
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -150,4 +150,10 @@ impl Restore {
     pub fn phase(&self) -> RestorePhase {
         self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
     }
+
+    /// Whether it has begun and not ended.
+    pub fn is_running(&self) -> bool {
+        let phase = self.phase();
+        !phase.is_ended() && phase != RestorePhase::New && !phase.as_str().is_empty()
+    }
 }

@@ -1,8 +1,12 @@
 //! From the files of a backup to its custom resources: foreign input, of which nothing is run.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{BackupPhase, TransferPhase};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// A Backup whose volume backups are still being made: what an interrupted sync left is taken up again.
@@ -93,6 +97,34 @@ pub fn owners(backup: &Value) -> Vec<(String, String, Value)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let schedules = references.into_iter().filter(|reference| reference["kind"] == "Schedule");
     schedules.map(|reference| (text(&reference["name"]), text(&reference["uid"]), reference)).collect()
+}
+
+/// An object of a list file, in its text: what it becomes in memory is decided one at a time.
+#[derive(Deserialize)]
+pub struct ForeignRecord {
+    metadata: ForeignMetadata,
+    #[serde(default)]
+    spec: Option<Box<RawValue>>,
+    #[serde(default)]
+    status: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct ForeignMetadata {
+    name: String,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl From<ForeignRecord> for Value {
+    fn from(record: ForeignRecord) -> Self {
+        let parse = |text: Option<Box<RawValue>>| text.and_then(|text| serde_json::from_str::<Self>(text.get()).ok());
+        let ForeignMetadata { name, labels, annotations } = record.metadata;
+        json!({ "metadata": { "name": name, "labels": labels, "annotations": annotations },
+            "spec": parse(record.spec), "status": parse(record.status) })
+    }
 }
 
 /// A PodVolumeBackup as it belongs beside a synced backup; one that has not ended would be run by a node agent.

@@ -6,71 +6,88 @@ use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use plimsoll_api::velero::v1::{Backup, Schedule};
 use plimsoll_archive::{codec, layout};
-use plimsoll_engine::{Error, kill};
+use plimsoll_engine::{Error, kill, read_backup_list};
 use plimsoll_store::Store;
 use serde_json::{Value, json};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
-use super::foreign::{self, BackupMetadata, SYNCING};
+use super::foreign::{self, BackupMetadata, ForeignRecord, SYNCING};
 use crate::backup_storage_location::StorageLocationContext;
 
-/// Maximum size of backup metadata.
-const MAX_METADATA_BYTES: u64 = 16 << 20;
-
-/// Creates the Backup of a backup in the location.
+/// Creates the Backup of a backup in the location. Returns why it cannot: then it stays out of the cluster, and the others do not
+/// wait for it.
 pub(super) async fn import_backup(
     name: &str,
     store: &Store,
     location: &str,
     context: &StorageLocationContext,
-    malformed: &mut Vec<String>,
-) -> Result<(), Error> {
-    let content = match metadata(name, store).await? {
-        Some(Ok(content)) => content,
-        Some(Err(why)) => {
-            malformed.push(format!("{}: {why}", layout::backup_metadata(name)));
-            return Ok(());
-        }
-        // It is being written or deleted.
-        None => return Ok(()),
-    };
-    let mut backup = match foreign::backup(name, &content, location, Timestamp::now()) {
-        BackupMetadata::Backup(backup) => backup,
-        BackupMetadata::Skip(why) => {
-            debug!("backup {name} in location {location} is not synced: {why}");
-            return Ok(());
-        }
-        BackupMetadata::Malformed(why) => {
-            malformed.push(format!("{}: {why}", layout::backup_metadata(name)));
-            return Ok(());
-        }
-    };
-    backup["metadata"]["ownerReferences"] = owners(&backup, context).await?;
-    match create("Backup", &backup, context).await? {
-        CreateResult::Created(uid) => finish(name, &uid, store, location, context).await,
-        CreateResult::AlreadyExists => Ok(()),
-        CreateResult::Rejected(why) => {
-            malformed.push(format!("{}: {why}", layout::backup_metadata(name)));
-            Ok(())
-        }
+) -> Result<Option<String>, Error> {
+    match read_backup(name, store, location).await {
+        Ok(FoundBackup::Importable(object, records)) => create_backup(name, *object, records, context).await,
+        Ok(FoundBackup::Skipped) => Ok(None),
+        Ok(FoundBackup::Malformed(why)) => Ok(Some(why)),
+        Err(error) => quarantine_reason(error).map(Some),
     }
 }
 
-/// Reads the metadata of a backup. The inner error says what is wrong with its content.
-async fn metadata(name: &str, store: &Store) -> Result<Option<Result<Vec<u8>, String>>, Error> {
+/// Creates what belongs to an imported backup, and then ends its sync. Returns why it cannot.
+pub(super) async fn finish_import(
+    name: &str,
+    uid: &str,
+    store: &Store,
+    location: &str,
+    context: &StorageLocationContext,
+) -> Result<Option<String>, Error> {
+    match Records::read(name, store, location).await {
+        Ok(records) => records.create(name, uid, context).await.map(|()| None),
+        Err(error) => quarantine_reason(error).map(Some),
+    }
+}
+
+/// The reason to leave a backup out, or the error that ends the sync: a store that does not answer says nothing about a backup.
+fn quarantine_reason(error: Error) -> Result<String, Error> {
+    match error {
+        Error::Store(_) | Error::Archive { .. } if !error.is_retryable() => Ok(error.to_string()),
+        error => Err(error),
+    }
+}
+
+/// A backup in the location, read to its end before anything is created.
+enum FoundBackup {
+    Importable(Box<Value>, Records),
+    /// It is being written or deleted, or has not ended.
+    Skipped,
+    Malformed(String),
+}
+
+async fn read_backup(name: &str, store: &Store, location: &str) -> Result<FoundBackup, Error> {
     let key = layout::backup_metadata(name);
-    let read = async {
-        let reader = store.reader(&key).await?;
-        if reader.info().size > MAX_METADATA_BYTES {
-            return Ok(Err(format!("it is larger than {MAX_METADATA_BYTES} bytes")));
-        }
-        drop(reader);
-        store.get(&key).await.map(|content| Ok(content.to_vec()))
+    let content = match store.get_at_most(&key, codec::MAX_BACKUP_OBJECT_BYTES).await {
+        Err(error) if error.is_not_found() => return Ok(FoundBackup::Skipped),
+        answer => answer?,
     };
-    match read.await {
-        Ok(content) => Ok(Some(content)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error.into()),
+    Ok(match foreign::backup(name, &content, location, Timestamp::now()) {
+        BackupMetadata::Backup(object) => FoundBackup::Importable(object, Records::read(name, store, location).await?),
+        BackupMetadata::Skip(why) => {
+            debug!("backup {name} in location {location} is not synced: {why}");
+            FoundBackup::Skipped
+        }
+        BackupMetadata::Malformed(why) => FoundBackup::Malformed(format!("{key}: {why}")),
+    })
+}
+
+/// Creates the Backup and what belongs to it. Returns why the API server rejects it.
+async fn create_backup(
+    name: &str,
+    mut backup: Value,
+    records: Records,
+    context: &StorageLocationContext,
+) -> Result<Option<String>, Error> {
+    backup["metadata"]["ownerReferences"] = owners(&backup, context).await?;
+    match create("Backup", &backup, context).await? {
+        CreateResult::Created(uid) => records.create(name, &uid, context).await.map(|()| None),
+        CreateResult::AlreadyExists => Ok(None),
+        CreateResult::Rejected(why) => Ok(Some(format!("{}: {why}", layout::backup_metadata(name)))),
     }
 }
 
@@ -122,43 +139,41 @@ async fn create(kind: &str, object: &Value, context: &StorageLocationContext) ->
     }
 }
 
-/// Creates what belongs to an imported backup, and then ends its sync.
-pub(super) async fn finish(
-    name: &str,
-    uid: &str,
-    store: &Store,
-    location: &str,
-    context: &StorageLocationContext,
-) -> Result<(), Error> {
-    for transfer in listed(name, &layout::backup_pod_volume_backups(name), store).await? {
-        if let Some(object) = foreign::pod_volume_backup(&transfer, (name, uid), location) {
-            create("PodVolumeBackup", &object, context).await?;
-        }
-    }
-    for record in listed(name, &layout::backup_volume_plugin_backups(name), store).await? {
-        if let Some(object) = foreign::volume_plugin_backup(&record, (name, uid)) {
-            create("VolumePluginBackup", &object, context).await?;
-        }
-    }
-    context.leader.fence.check()?;
-    let patch = Patch::Merge(json!({ "metadata": { "annotations": { SYNCING: null } } }));
-    kill::point("sync.finish.before");
-    match context.leader.api::<Backup>().patch(name, &PatchParams::default(), &patch).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(Error::api(format!("end the sync of backup {name}"), error)),
-    }
+/// The records of volumes that belong to a backup.
+struct Records {
+    location: String,
+    pod_volume_backups: Vec<ForeignRecord>,
+    volume_plugin_backups: Vec<ForeignRecord>,
 }
 
-/// Reads a list file of a backup; a missing file is an empty list.
-async fn listed(name: &str, key: &str, store: &Store) -> Result<Vec<Value>, Error> {
-    match store.get(key).await {
-        // The backup is usable without its list.
-        Ok(content) => Ok(codec::read_gzip_list(content.as_ref()).unwrap_or_else(|error| {
-            warn!("{key}: {error}: the volume backups of backup {name} are not synced");
-            Vec::new()
-        })),
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
+impl Records {
+    async fn read(name: &str, store: &Store, location: &str) -> Result<Self, Error> {
+        Ok(Self {
+            location: location.to_owned(),
+            pod_volume_backups: read_backup_list(store, &layout::backup_pod_volume_backups(name)).await?,
+            volume_plugin_backups: read_backup_list(store, &layout::backup_volume_plugin_backups(name)).await?,
+        })
+    }
+
+    /// Creates them, and then ends the sync of the backup.
+    async fn create(self, name: &str, uid: &str, context: &StorageLocationContext) -> Result<(), Error> {
+        for transfer in self.pod_volume_backups {
+            if let Some(object) = foreign::pod_volume_backup(&transfer.into(), (name, uid), &self.location) {
+                create("PodVolumeBackup", &object, context).await?;
+            }
+        }
+        for record in self.volume_plugin_backups {
+            if let Some(object) = foreign::volume_plugin_backup(&record.into(), (name, uid)) {
+                create("VolumePluginBackup", &object, context).await?;
+            }
+        }
+        context.leader.fence.check()?;
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { SYNCING: null } } }));
+        kill::point("sync.finish.before");
+        match context.leader.api::<Backup>().patch(name, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(Error::api(format!("end the sync of backup {name}"), error)),
+        }
     }
 }
