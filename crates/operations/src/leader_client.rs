@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Preconditions};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use plimsoll_engine::Error;
@@ -44,6 +44,21 @@ impl LeaderClient {
     /// This process, as the holder of operations.
     pub fn holder(&self) -> Holder {
         Holder { epoch: self.epoch, fence: Arc::clone(&self.fence), identity: self.identity.clone() }
+    }
+
+    /// Deletes an object, unless it is another one of the same name by now; one that is gone already is a success.
+    pub async fn delete_same<K>(&self, name: &str, uid: &str) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        self.fence.check()?;
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.api::<K>().delete(name, &parameters).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+            Err(error) => Err(Error::api(format!("delete {} {name}", K::kind(&())), error)),
+        }
     }
 
     /// Deletes an object; one that is gone already is a success.

@@ -32,8 +32,15 @@ impl Fence {
     }
 
     /// Time since the last renewal.
-    pub(super) fn silent_for(&self) -> Duration {
+    fn silent_for(&self) -> Duration {
         self.renewed.lock().map_or(Duration::MAX, |renewed| renewed.elapsed())
+    }
+
+    /// Returns when the Lease has not been renewed for its whole term.
+    pub(super) async fn term_ended(&self) {
+        while let Some(left) = self.term.checked_sub(self.silent_for()).filter(|left| !left.is_zero()) {
+            tokio::time::sleep(left).await;
+        }
     }
 
     pub(super) fn renew(&self, at: Instant) {

@@ -8,6 +8,7 @@
 //!   resolves, and the process is expected to exit.
 
 mod fence;
+mod fenced_client;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use self::fence::Fence;
+pub use self::fenced_client::fence_client;
 
 /// A candidate, and the Lease it wants.
 #[derive(Clone, Debug)]
@@ -177,27 +179,32 @@ async fn renew_until_lost(
     lost: CancellationToken,
     resigned: CancellationToken,
 ) {
-    let pause = candidate.term / 4;
-    while fence.silent_for() < candidate.term {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = resigned.cancelled() => {
-                fence.close();
-                release_lease(&api, &candidate).await;
-                return;
-            }
+    tokio::select! {
+        () = resigned.cancelled() => {
+            fence.close();
+            release_lease(&api, &candidate).await;
+            return;
         }
+        () = renew_while_held(&api, &candidate, &fence) => {}
+        () = fence.term_ended() => warn!("the Lease was not renewed for its whole term"),
+    }
+    fence.close();
+    lost.cancel();
+}
+
+/// Renews the Lease until another process holds it.
+async fn renew_while_held(api: &Api<Lease>, candidate: &Candidate, fence: &Fence) {
+    loop {
+        tokio::time::sleep(candidate.term / 4).await;
         let requested = Instant::now();
-        let answer = tokio::time::timeout(candidate.term / 3, renew(&api, &candidate)).await;
+        let answer = tokio::time::timeout(candidate.term / 3, renew(api, candidate)).await;
         match answer {
             Ok(Ok(true)) => fence.renew(requested),
-            Ok(Ok(false)) => break,
+            Ok(Ok(false)) => return,
             Ok(Err(error)) => warn!("renewing the Lease: {error}"),
             Err(_) => warn!("renewing the Lease: no answer within {:?}", candidate.term / 3),
         }
     }
-    fence.close();
-    lost.cancel();
 }
 
 /// Whether the Lease is still ours.

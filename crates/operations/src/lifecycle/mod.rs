@@ -10,6 +10,7 @@ mod job;
 mod queueing;
 mod reconcile;
 mod run;
+mod settled;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

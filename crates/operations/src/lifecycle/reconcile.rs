@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
-use kube::runtime::controller::Action;
+use kube::runtime::controller::{Action, Config};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Resource, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::Operation;
@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::decide::{Decision, Observed, SubjectState, decide};
 use super::run::{clean_up, remove_finalizer, start};
+use super::settled::SettledSubjects;
 use super::{Lifecycle, OperationRuntime, queueing};
 use crate::event_recorder::EventType;
 use crate::leader_client::LeaderClient;
@@ -25,10 +26,14 @@ use crate::projection;
 use crate::subject::{Subject, operation_name};
 use crate::watch_backoff::WatchBackoff;
 
+/// After the start of a server every subject is reconciled.
+const MAX_CONCURRENT_RECONCILIATIONS: u16 = 32;
+
 /// What a reconciliation needs.
 pub(super) struct LifecycleController<K: Lifecycle> {
     pub runtime: Arc<OperationRuntime>,
     pub context: Arc<K::Context>,
+    settled: SettledSubjects,
 }
 
 impl<K: Lifecycle> LifecycleController<K> {
@@ -44,11 +49,14 @@ pub async fn run_lifecycle<K: Lifecycle>(runtime: Arc<OperationRuntime>, context
     let api: Api<DynamicObject> = Api::namespaced_with(leader.client.clone(), &leader.namespace, &api_resource);
     let operations = leader.api::<Operation>();
     let endings = BroadcastStream::new(runtime.active.endings()).map(|_| ());
+    let controller =
+        LifecycleController { runtime: Arc::clone(&runtime), context, settled: SettledSubjects::default() };
     Controller::new_with(api, watcher::Config::default(), api_resource)
         .owns(operations, watcher::Config::default())
         .trigger_backoff(WatchBackoff::default())
         .reconcile_all_on(endings)
-        .run(reconcile::<K>, retry::<K>, Arc::new(LifecycleController { runtime, context }))
+        .with_config(Config::default().concurrency(MAX_CONCURRENT_RECONCILIATIONS))
+        .run(reconcile::<K>, retry::<K>, Arc::new(controller))
         .for_each(|_| async {})
         .await;
 }
@@ -63,8 +71,15 @@ async fn reconcile<K: Lifecycle>(
     object: Arc<DynamicObject>,
     controller: Arc<LifecycleController<K>>,
 ) -> Result<Action, Error> {
+    if controller.settled.contains(&object) {
+        return Ok(Action::await_change());
+    }
     let observed = observe::<K>(&object, &controller).await?;
-    act::<K>(decide(&observed), &object, &controller).await
+    let decision = decide(&observed);
+    if observed.state == SubjectState::Ended && !observed.running_here && decision == Decision::Ignore {
+        controller.settled.insert(&object);
+    }
+    act::<K>(decision, &object, &controller).await
 }
 
 async fn observe<K: Lifecycle>(object: &DynamicObject, controller: &LifecycleController<K>) -> Result<Observed, Error> {

@@ -1,8 +1,10 @@
 //! One operation from its start, or its take-over, to its last write.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
@@ -15,7 +17,7 @@ use tracing::{info, warn};
 
 use super::decide::SubjectState;
 use super::reconcile::LifecycleController;
-use super::{Completion, Job, Lifecycle};
+use super::{Completion, Job, Lifecycle, OperationRuntime};
 use crate::event_recorder::EventType;
 use crate::journal::{self, JournalLocation};
 use crate::leader_client::LeaderClient;
@@ -32,14 +34,35 @@ pub(super) fn start<K: Lifecycle>(id: Subject, controller: &Arc<LifecycleControl
     let Some(cancel) = controller.runtime.active.begin(&id.uid, K::VERB, &id.name, limit) else { return };
     let controller = Arc::clone(controller);
     tokio::spawn(async move {
-        let uid = id.uid.clone();
+        let _place = ActivePlace { runtime: Arc::clone(&controller.runtime), uid: id.uid.clone() };
         let label = format!("{} {}", id.verb, id.name);
-        if let Err(error) = run_current::<K>(&controller, id, cancel).await {
+        if let Err(error) = catch_panic(&label, run_current::<K>(&controller, id, cancel)).await {
             warn!("{label}: {error}; it will be retried");
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
-        controller.runtime.active.end(&uid);
     });
+}
+
+/// The place of an operation among the active ones. It is free again when this is dropped, also by a panic.
+struct ActivePlace {
+    runtime: Arc<OperationRuntime>,
+    uid: String,
+}
+
+impl Drop for ActivePlace {
+    fn drop(&mut self) {
+        self.runtime.active.end(&self.uid);
+    }
+}
+
+/// A panic of some work as its error.
+async fn catch_panic<T>(what: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let text = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().map_or_else(|| "no message".to_owned(), |text| (*text).to_owned()),
+    };
+    let ended = AssertUnwindSafe(work).catch_unwind().await;
+    ended.unwrap_or_else(|panic| Err(Error::Panicked { what: what.to_owned(), message: text(panic) }))
 }
 
 /// Runs the operation of a subject as it is now, which may be newer than what the watch has delivered: a subject that has ended is
@@ -166,7 +189,7 @@ async fn run<K: Lifecycle>(
         write_budget: runtime.write_budget.clone(),
     });
     drop(gap);
-    let answer = K::execute(&job).await;
+    let answer = catch_panic(&format!("{} {}", job.id.verb, job.id.name), K::execute(&job)).await;
     if let Err(error) = &answer
         && !matches!(error, Error::Fenced(_))
     {

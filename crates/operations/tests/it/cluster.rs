@@ -1,8 +1,8 @@
 //! The in-process API with our CustomResourceDefinitions, and the processes that want to lead on it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Request;
@@ -68,6 +68,20 @@ impl Cluster {
         (Client::new(service, NAMESPACE), cut)
     }
 
+    /// A client, and the paths that it has read.
+    pub fn recording_client(&self) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let (api, paths) = (self.api.clone(), Arc::<Mutex<Vec<String>>>::default());
+        let recorded = Arc::clone(&paths);
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            if *request.method() == http::Method::GET {
+                recorded.lock().unwrap().push(request.uri().path().to_owned());
+            }
+            let api = api.clone();
+            async move { Ok::<_, std::convert::Infallible>(api.handle(request).await) }
+        });
+        (Client::new(service, NAMESPACE), paths)
+    }
+
     /// Waits until a process leads.
     pub async fn lead(&self, identity: &str) -> Leadership {
         campaign(self.client.clone(), candidate(identity, TERM), async || Ok(0)).await.unwrap()
@@ -85,14 +99,19 @@ impl Cluster {
 
     /// What a leader needs to run operations.
     pub fn runtime(&self, leadership: &Leadership) -> Arc<OperationRuntime> {
+        self.runtime_of(self.client.clone(), leadership)
+    }
+
+    /// The same, with another client.
+    pub fn runtime_of(&self, client: Client, leadership: &Leadership) -> Arc<OperationRuntime> {
         let leader = LeaderClient {
-            client: self.client.clone(),
-            cluster: plimsoll_engine::cluster::Cluster::new(self.client.clone()),
+            cluster: plimsoll_engine::cluster::Cluster::new(client.clone()),
             namespace: NAMESPACE.to_owned(),
             fence: Arc::clone(&leadership.fence),
             epoch: leadership.epoch,
             identity: leadership.identity.clone(),
-            events: EventRecorder::new(self.client.clone(), NAMESPACE, &leadership.identity),
+            events: EventRecorder::new(client.clone(), NAMESPACE, &leadership.identity),
+            client,
         };
         Arc::new(OperationRuntime {
             leader,

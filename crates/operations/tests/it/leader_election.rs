@@ -4,10 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use plimsoll_operations::leader_election::{Fence, campaign};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use plimsoll_engine::Error;
+use plimsoll_operations::leader_election::{Fence, campaign, fence_client};
+use serde_json::json;
 use tokio::time::timeout;
 
-use crate::cluster::{Cluster, TERM, candidate};
+use crate::cluster::{Cluster, NAMESPACE, TERM, candidate};
 
 /// Why a fence refuses.
 fn refusal(fence: &Fence) -> Option<&'static str> {
@@ -53,6 +58,35 @@ async fn a_leader_without_an_api_server_stops_and_its_lease_is_free_after_its_te
     assert_eq!(cluster.lease_holder().await.as_deref(), Some("a"), "it could not resign");
     let second = cluster.lead("b").await;
     assert!(second.epoch > first.epoch);
+}
+
+#[tokio::test]
+async fn a_term_ends_on_time_whatever_the_api_server_does() {
+    let cluster = Cluster::start().await;
+    let (client, cut) = cluster.unreliable_client();
+    let term = Duration::from_secs(3);
+    let first = campaign(client, candidate("a", term), async || Ok(0)).await.unwrap();
+    // Right after a renewal a request begins that gets no answer: with its timeout it ends after the term.
+    cut.store(true, Ordering::Relaxed);
+    let begun = tokio::time::Instant::now();
+    first.lost().await;
+    assert!(begun.elapsed() < term + Duration::from_millis(250), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_no_longer_leads_reads_and_changes_nothing() {
+    let cluster = Cluster::start().await;
+    let first = cluster.lead("a").await;
+    let client = fence_client(cluster.client.clone(), Arc::clone(&first.fence));
+    let config_maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
+    let object = |name: &str| serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+    config_maps.create(&PostParams::default(), &object("before")).await.unwrap();
+    first.resign().await;
+    let refused = config_maps.delete("before", &DeleteParams::default()).await.unwrap_err();
+    assert_eq!(Error::api("delete", refused).reason(), "LeadershipLost");
+    let refused = config_maps.create(&PostParams::default(), &object("after")).await.unwrap_err();
+    assert_eq!(Error::api("create", refused).reason(), "LeadershipLost");
+    assert!(config_maps.get_opt("before").await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

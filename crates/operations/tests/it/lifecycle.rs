@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, OperationStatus};
+use plimsoll_api::velero::v1::Backup;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, eventually};
@@ -78,6 +79,47 @@ async fn an_operation_that_its_user_cancels_ends_cancelled() {
     assert_eq!(status["failureReason"], "Cancelled");
     let ended = cluster.wait_for_operation("x", |status| status.completion_timestamp.is_some()).await;
     assert_eq!(ended.state, Some(OperationState::Cancelled));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_panics_fails_by_name_and_frees_its_place() {
+    let cluster = Cluster::start().await;
+    let leadership = cluster.lead("a").await;
+    let mut server = Server::start(cluster.runtime(&leadership), 1);
+    cluster.create_backup("defective").await;
+    drop(server.next_start().await);
+    let status = cluster.wait_for_phase("defective", "Failed").await;
+    let reason = status["failureReason"].as_str().unwrap_or_default().to_owned();
+    assert!(
+        reason.contains("internal error in backup defective") && reason.contains("a test asked for it"),
+        "{reason}"
+    );
+    cluster.create_backup("next").await;
+    assert_eq!(server.next_start().await.name, "next");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_an_operation_costs_no_request_for_each_subject_that_has_ended() {
+    let cluster = Cluster::start().await;
+    let leadership = cluster.lead("a").await;
+    let ended = Patch::Merge(json!({ "status": { "phase": "Completed" } }));
+    for index in 0..20 {
+        let name = format!("ended-{index}");
+        cluster.create_backup(&name).await;
+        cluster.api::<Backup>().patch(&name, &PatchParams::default(), &ended).await.unwrap();
+    }
+    let (client, paths) = cluster.recording_client();
+    let mut server = Server::start(cluster.runtime_of(client, &leadership), 1);
+    for name in ["first", "second"] {
+        cluster.create_backup(name).await;
+        drop(server.next_start().await);
+        cluster.wait_for_operation(name, |status| status.completion_timestamp.is_some()).await;
+    }
+    // Every subject is reconciled again at each end, before this one.
+    cluster.create_backup("third").await;
+    drop(server.next_start().await);
+    let read = paths.lock().unwrap().iter().filter(|path| path.contains("/operations/backup-ended-")).count();
+    assert!(read <= 20, "{read} reads for 20 subjects");
 }
 
 #[tokio::test(flavor = "multi_thread")]
