@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use plimsoll_engine::Error;
 use plimsoll_volumes::transfer::{TransferError, VolumePath};
 
+use crate::volume_io::on_volume;
+
 /// What the kubelet calls a volume, and where else it may be.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct VolumeName {
@@ -40,8 +42,14 @@ pub(crate) async fn find(
         }
     };
     let uid = pod.uid().unwrap_or_default();
-    let place = find_directory(&pods_directory.join(uid).join("volumes"), &known).map_err(refused)?;
-    if place.should_be_mounted && !is_mount(&place.path) {
+    let volumes = pods_directory.join(uid).join("volumes");
+    let found = on_volume(move || {
+        let place = find_directory(&volumes, &known)?;
+        let is_mounted = !place.should_be_mounted || is_mount(&place.path);
+        Ok((place, is_mounted))
+    });
+    let (place, is_mounted) = found.await?.map_err(refused)?;
+    if !is_mounted {
         let pod = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
         return Err(TransferError::NotMounted { volume: volume.to_owned(), pod });
     }

@@ -15,7 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_mover::{Outcome, RestoreOutcome};
+use plimsoll_volumes::transfer::TransferError;
 use rustix::fs::{Mode, OFlags};
+
+use crate::volume_io::on_volume;
 
 /// Where the files lie, below each volume.
 const FOLDER: &str = ".velero";
@@ -23,6 +26,7 @@ const FOLDER: &str = ".velero";
 pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The file of one restore in one volume.
+#[derive(Clone)]
 pub(crate) struct RestoreMarker {
     folder: PathBuf,
     file: PathBuf,
@@ -34,14 +38,32 @@ impl RestoreMarker {
         Self { file: folder.join(Path::new(restore).file_name().unwrap_or_default()), folder }
     }
 
-    pub fn exists(&self) -> bool {
+    /// Whether it is there.
+    pub async fn exists(&self) -> Result<bool, TransferError> {
+        let marker = self.clone();
+        on_volume(move || marker.is_present()).await
+    }
+
+    /// Lets the pod's containers start.
+    pub async fn create(&self) -> Result<Result<(), IoError>, TransferError> {
+        let marker = self.clone();
+        on_volume(move || marker.write()).await
+    }
+
+    /// Removes it, with its directory.
+    pub async fn remove(&self) -> Result<Result<(), IoError>, TransferError> {
+        let marker = self.clone();
+        on_volume(move || marker.clear()).await
+    }
+
+    fn is_present(&self) -> bool {
         self.file.symlink_metadata().is_ok()
     }
 
-    /// Lets the pod's containers start. What an earlier restore of the same volume left goes first; the volume's content is
+    /// Writes the file. What an earlier restore of the same volume left goes first; the volume's content is
     /// its owner's, so no link in it is followed.
-    pub fn create(&self) -> Result<(), IoError> {
-        self.remove()?;
+    fn write(&self) -> Result<(), IoError> {
+        self.clear()?;
         let volume = File::open(self.folder.parent().unwrap_or(Path::new("/")))?;
         rustix::fs::mkdirat(&volume, FOLDER, Mode::from_raw_mode(0o755))?;
         // After a crash a file is there only if the directories above it say so. The container removes it as soon as it is
@@ -52,13 +74,12 @@ impl RestoreMarker {
         let name = self.file.file_name().unwrap_or_default();
         open_no_follow(&folder, name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY)?.sync_all()?;
         match folder.sync_all() {
-            Err(_) if !self.exists() => Ok(()),
+            Err(_) if !self.is_present() => Ok(()),
             flushed => flushed,
         }
     }
 
-    /// Removes the file and its directory.
-    pub fn remove(&self) -> Result<(), IoError> {
+    fn clear(&self) -> Result<(), IoError> {
         match self.folder.symlink_metadata() {
             Ok(found) if found.is_dir() => std::fs::remove_dir_all(&self.folder),
             Ok(_) => std::fs::remove_file(&self.folder),
@@ -107,14 +128,14 @@ mod tests {
         let volume = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), volume.path().join(FOLDER)).unwrap();
-        RestoreMarker::new(volume.path(), "one").create().unwrap();
+        RestoreMarker::new(volume.path(), "one").write().unwrap();
         assert_eq!(outside.path().read_dir().unwrap().count(), 0);
         let second = RestoreMarker::new(volume.path(), "../two");
-        second.create().unwrap();
+        second.write().unwrap();
         let left: Vec<_> = volume.path().join(FOLDER).read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["two"]);
-        assert!(second.exists());
-        second.remove().unwrap();
+        assert!(second.is_present());
+        second.clear().unwrap();
         assert_eq!(volume.path().read_dir().unwrap().count(), 0);
     }
 
@@ -123,7 +144,7 @@ mod tests {
         let volume = tempfile::tempdir().unwrap();
         let may_give_away = std::os::unix::fs::chown(volume.path(), Some(999), Some(998)).is_ok();
         std::fs::set_permissions(volume.path(), PermissionsExt::from_mode(0o2770)).unwrap();
-        RestoreMarker::new(volume.path(), "uid").create().unwrap();
+        RestoreMarker::new(volume.path(), "uid").write().unwrap();
         let folder = volume.path().join(FOLDER).metadata().unwrap();
         assert_eq!(folder.mode() & 0o777, 0o770);
         assert!(!may_give_away || (folder.uid(), folder.gid()) == (999, 998));

@@ -70,8 +70,10 @@ impl AgentLease {
     pub async fn keep_renewed(&self) {
         loop {
             tokio::time::sleep(RENEW_INTERVAL).await;
-            if let Err(error) = self.renew().await {
-                warn!("failed to renew the Lease of the agent: {error}");
+            match tokio::time::timeout(RENEW_INTERVAL, self.renew()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => warn!("failed to renew the Lease of the agent: {error}"),
+                Err(_) => warn!("failed to renew the Lease of the agent: no answer within {RENEW_INTERVAL:?}"),
             }
         }
     }
@@ -111,5 +113,33 @@ impl AgentLease {
             renew_time: Some(MicroTime(Timestamp::now())),
             ..LeaseSpec::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_without_an_answer_is_given_up_and_the_next_one_is_tried() {
+        let attempts = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&attempts);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async {
+                std::future::pending::<()>().await;
+                Ok::<_, std::convert::Infallible>(Response::new(Body::empty()))
+            }
+        });
+        let api = Api::namespaced(Client::new(service, "velero"), "velero");
+        let lease = AgentLease { api, name: "l".into(), identity: "a".into(), address: None };
+        let _ = tokio::time::timeout(6 * RENEW_INTERVAL, lease.keep_renewed()).await;
+        assert_eq!(attempts.load(Ordering::Relaxed), 3);
     }
 }

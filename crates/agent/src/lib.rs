@@ -23,6 +23,7 @@ mod run;
 mod services;
 mod settings;
 mod status_writer;
+mod volume_io;
 
 pub use agent::Agent;
 pub use settings::AgentSettings;

@@ -146,13 +146,13 @@ async fn try_release(
     for volume in waiting.volumes() {
         let place = directory::find(&services.client, &services.settings.pods_directory, pod, volume).await?;
         let marker = RestoreMarker::new(&place, waiting.restore);
-        if !marker.exists() {
+        if !marker.exists().await? {
             missing.push((volume, marker));
         }
     }
     let result = if missing.is_empty() { ReleaseResult::Already } else { ReleaseResult::Now };
     for (volume, marker) in missing {
-        marker.create().map_err(|error| TransferError::Handshake {
+        marker.create().await?.map_err(|error| TransferError::Handshake {
             volume: volume.to_owned(),
             pod: pod.name_any(),
             cause: error.to_string(),
@@ -169,8 +169,8 @@ async fn remove_leftover_markers(services: &AgentServices, pod: &Pod) {
             continue;
         };
         let marker = RestoreMarker::new(&place, restore);
-        if marker.exists() {
-            let _ = marker.remove();
+        if marker.exists().await.unwrap_or(false) {
+            let _ = marker.remove().await;
         }
     }
 }

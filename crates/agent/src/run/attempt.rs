@@ -20,6 +20,7 @@ use super::prepare::Prepared;
 use super::{POLL_INTERVAL, Run};
 use crate::decide::MAX_ATTEMPTS;
 use crate::status_writer;
+use crate::volume_io::on_volume;
 
 /// The pauses between attempts. The longest is short: a transfer should not wait much longer than the lock it waits for is held.
 /// The number of failed attempts and the timeout of the Backup or Restore limit the retries.
@@ -136,6 +137,8 @@ impl<T: Transfer> Run<'_, T> {
         kill::point("transfer.begin.before");
         let now = format!("{:.0}", Timestamp::now());
         let node = &self.services.settings.node;
+        let volume = directory.to_owned();
+        let was_empty = on_volume(move || is_empty(&volume)).await?;
         let begun = |current: &T| {
             let mut status = T::start_status(directory, node);
             status["phase"] = json!(TransferPhase::InProgress.as_str());
@@ -144,7 +147,7 @@ impl<T: Transfer> Run<'_, T> {
             }
             let before = attempts(current);
             let mut annotations = json!({ labels::ATTEMPTS: (before + 1).to_string() });
-            if let Some(boot) = boot.filter(|_| before == 0 && is_empty(directory)) {
+            if let Some(boot) = boot.filter(|_| before == 0 && was_empty) {
                 annotations[labels::RESTORE_BOOT_ID] = json!(boot);
             }
             json!({ "metadata": { "annotations": annotations }, "status": status })

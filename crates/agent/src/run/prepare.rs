@@ -12,6 +12,7 @@ use plimsoll_volumes::transfer::{REPOSITORY_SECRET, Transfer, TransferError, Vol
 
 use super::{POLL_INTERVAL, Run};
 use crate::cache::CacheGuard;
+use crate::volume_io::on_volume;
 use crate::{directory, repository};
 
 /// The built-in mover reports this many times as often: polling other programs costs more.
@@ -36,7 +37,8 @@ impl<T: Transfer> Run<'_, T> {
         let kind = self.kind()?;
         let opened = self.retry_api_errors(|| self.repository(kind)).await?;
         let cache = services.caches.hold(&opened);
-        let inside = directory::inside(&directory, self.object.inner().as_deref())?;
+        let (volume, inner) = (directory.clone(), self.object.inner());
+        let inside = on_volume(move || directory::inside(&volume, inner.as_deref())).await??;
         let work = self.object.work(&inside)?;
         let mut job = Job::new(self.record.name(), kind, opened, work);
         job.program = services.settings.program(kind);

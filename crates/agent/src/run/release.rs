@@ -43,7 +43,7 @@ impl<T: Transfer> Run<'_, T> {
         let moved = json!({ "metadata": { "annotations": { labels::DATA_MOVEMENT_RESULT: handshake::serialize_outcome(&outcome) } } });
         self.record.change(&self.root, |_| moved.clone()).await?.ok_or(TransferError::Cancelled)?;
         kill::point("transfer.settle.before");
-        RestoreMarker::new(directory, restore).create().map_err(|error| self.handshake_error(&error))?;
+        RestoreMarker::new(directory, restore).create().await?.map_err(|error| self.handshake_error(&error))?;
         kill::point("transfer.settle.after");
         Ok(outcome)
     }
@@ -76,26 +76,26 @@ impl<T: Transfer> Run<'_, T> {
         }
         let directory = self.directory(&pod).await?;
         let marker = RestoreMarker::new(&directory, restore);
-        if marker.exists() {
+        if marker.exists().await? {
             self.wait_until_marker_seen().await?;
             return Ok(outcome);
         }
-        marker.create().map_err(|error| self.handshake_error(&error))?;
+        marker.create().await?.map_err(|error| self.handshake_error(&error))?;
         let _waiting = self.root.wait_in_queue("waiting for the pod to see that its data is there");
         let created = tokio::time::Instant::now();
-        while marker.exists() && created.elapsed() < handshake::RELEASE_TIMEOUT {
+        while marker.exists().await? && created.elapsed() < handshake::RELEASE_TIMEOUT {
             let waited = match self.pod().await {
                 Ok(pod) => has_waited(&pod),
                 Err(TransferError::PodGone { .. }) => true,
                 Err(error) => return Err(error),
             };
             if waited {
-                marker.remove().map_err(|error| self.handshake_error(&error))?;
+                marker.remove().await?.map_err(|error| self.handshake_error(&error))?;
             } else {
                 self.unless_cancelled(tokio::time::sleep(POLL_INTERVAL)).await?;
             }
         }
-        if marker.exists() {
+        if marker.exists().await? {
             self.wait_until_marker_seen().await?;
         }
         Ok(outcome)

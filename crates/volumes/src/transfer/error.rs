@@ -34,6 +34,12 @@ pub enum TransferError {
         /// `namespace/name`.
         pod: String,
     },
+    /// The file system of the volume does not answer.
+    #[error("the file system of the volume does not answer: {cause}")]
+    VolumeBlocked {
+        /// What is known.
+        cause: String,
+    },
     /// The pod's own containers have started, or will never.
     #[error(
         "pod {pod} no longer waits for its data, so nothing is written into its volumes: delete it and restore it again"
@@ -77,6 +83,7 @@ impl TransferError {
             Self::PodGone { .. } => "PodGone",
             Self::Volume { .. } => "VolumeNotFound",
             Self::NotMounted { .. } => "VolumeNotMounted",
+            Self::VolumeBlocked { .. } => "VolumeBlocked",
             Self::NotWaiting { .. } => "PodNotWaiting",
             Self::Invalid(_) => "InvalidTransfer",
             Self::Handshake { .. } => "HandshakeFailed",
@@ -91,6 +98,7 @@ impl TransferError {
         match self {
             Self::Api(error) => error.is_retryable(),
             Self::Mover(error) => error.is_retryable(),
+            Self::VolumeBlocked { .. } => true,
             _ => false,
         }
     }
