@@ -19,6 +19,8 @@ use redb::{ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
+    fs::{OpenOptions, Permissions},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread::JoinHandle,
@@ -51,6 +53,12 @@ pub(crate) struct Database {
     pub history: Arc<History>,
 }
 
+/// Creates a file if there is none, and lets only its owner read it.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))
+}
+
 impl Database {
     /// Opens or creates the database and starts its writer.
     pub fn open(
@@ -58,6 +66,8 @@ impl Database {
         cache: usize,
         retention: Retention,
     ) -> Result<(Self, impl FnOnce(Observer) + use<>), Error> {
+        // It holds Secrets.
+        make_private(path).map_err(|source| Error::file(path, source))?;
         let opened = redb::Database::builder().set_cache_size(cache).create(path);
         let redb = Arc::new(opened.map_err(|source| Error::database(path, source))?);
         let revision = prepare(&redb).map_err(|source| Error::database(path, source))?;

@@ -12,9 +12,9 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::BackupStorageLocation;
@@ -25,15 +25,24 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-use super::links::{InvalidLink, Signer, Target};
+use super::links::{InvalidLink, Link, Signer, Target};
 use crate::settings::DownloadSettings;
 
 /// A client that does not finish its handshake must not hold a connection for ever.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Connections that are open at the same time; further ones are closed.
+const MAX_CONNECTIONS: usize = 64;
+/// A client must have sent the headers of its request by then.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the key is used without being read again.
+const KEY_CACHE_TIME: Duration = Duration::from_secs(10);
 
 /// A running listener. It ends when this is dropped.
 pub struct Listening {
@@ -51,7 +60,7 @@ pub async fn listen(settings: &DownloadSettings, client: Client, namespace: &str
     let address = listener.local_addr().map_err(|e| failed(e.to_string()))?;
     let base = base(settings, address);
     info!("serving downloads on {address}, in links as {}", base.as_deref().unwrap_or("nothing: no URL is set"));
-    let service = Service { client, namespace: namespace.to_owned(), acceptor };
+    let service = Service { client, namespace: namespace.to_owned(), acceptor, key: Mutex::default() };
     Ok(Listening { base, _accepting: AbortOnDropHandle::new(tokio::spawn(accept(listener, Arc::new(service)))) })
 }
 
@@ -83,15 +92,25 @@ struct Service {
     client: Client,
     namespace: String,
     acceptor: Option<TlsAcceptor>,
+    /// The key, and when it was read.
+    key: Mutex<Option<(Instant, Signer)>>,
 }
 
 async fn accept(listener: TcpListener, service: Arc<Service>) {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut open = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
             Some(_) = open.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => { open.spawn(Arc::clone(&service).greet(stream)); }
+                Ok((stream, _)) => {
+                    let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
+                    let served = Arc::clone(&service).greet(stream);
+                    open.spawn(async move {
+                        served.await;
+                        drop(permit);
+                    });
+                }
                 Err(error) => {
                     warn!("cannot accept a connection for a download: {error}");
                     // Out of file descriptors, most likely: others must close first.
@@ -119,7 +138,8 @@ impl Service {
             let this = Arc::clone(&self);
             async move { Ok::<_, Infallible>(this.answer(&request).await) }
         });
-        let server = auto::Builder::new(TokioExecutor::new());
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(HEADER_READ_TIMEOUT);
         if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
             debug!("a download ended badly: {error}");
         }
@@ -140,18 +160,29 @@ impl Service {
         }
     }
 
+    /// What a request asks for, if its link is valid. The API server is not asked about what is no link.
     async fn check(&self, request: &Request<Incoming>) -> Result<Target, Answer> {
-        let signer = match Signer::find(self.client.clone(), &self.namespace).await {
-            Ok(Some(signer)) => signer,
-            Ok(None) => return Err(text(StatusCode::FORBIDDEN, "no link was ever made here")),
-            Err(error) => return Err(text(StatusCode::BAD_GATEWAY, &error.to_string())),
-        };
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-        signer.open(path, query, Timestamp::now()).map_err(|refusal| match refusal {
-            InvalidLink::Malformed => text(StatusCode::NOT_FOUND, "this is no link to a download"),
-            InvalidLink::Forged => text(StatusCode::FORBIDDEN, "the signature of this link is not valid"),
-            InvalidLink::Expired => text(StatusCode::FORBIDDEN, "this link has expired: ask for a new one"),
-        })
+        let link = Link::parse(path, query).map_err(refuse)?;
+        let unavailable = |error: Error| text(StatusCode::BAD_GATEWAY, &error.to_string());
+        let Some(signer) = self.signer().await.map_err(unavailable)? else {
+            return Err(text(StatusCode::FORBIDDEN, "no link was ever made here"));
+        };
+        signer.verify(&link, Timestamp::now()).map_err(refuse)?;
+        Ok(link.target)
+    }
+
+    /// The key, which is read again after a while: it may have been replaced.
+    async fn signer(&self) -> Result<Option<Signer>, Error> {
+        let mut cached = self.key.lock().await;
+        if let Some((read, signer)) = cached.as_ref()
+            && read.elapsed() < KEY_CACHE_TIME
+        {
+            return Ok(Some(signer.clone()));
+        }
+        let found = Signer::find(self.client.clone(), &self.namespace).await?;
+        *cached = found.clone().map(|signer| (Instant::now(), signer));
+        Ok(found)
     }
 
     async fn read(&self, target: &Target, head: bool) -> Result<Answer, Error> {
@@ -171,6 +202,14 @@ impl Service {
         };
         let answer = Response::builder().header(CONTENT_TYPE, "application/octet-stream").header(CONTENT_LENGTH, size);
         Ok(answer.body(body).unwrap_or_else(|error| text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())))
+    }
+}
+
+fn refuse(refusal: InvalidLink) -> Answer {
+    match refusal {
+        InvalidLink::Malformed => text(StatusCode::NOT_FOUND, "this is no link to a download"),
+        InvalidLink::Forged => text(StatusCode::FORBIDDEN, "the signature of this link is not valid"),
+        InvalidLink::Expired => text(StatusCode::FORBIDDEN, "this link has expired: ask for a new one"),
     }
 }
 
@@ -199,10 +238,63 @@ fn text(status: StatusCode, message: &str) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     fn settings(url: Option<&str>) -> DownloadSettings {
         DownloadSettings { address: ([127, 0, 0, 1], 0).into(), url: url.map(str::to_owned), tls: None }
+    }
+
+    /// A listener, and how often it has asked the API server.
+    async fn listening() -> (Listening, SocketAddr, Arc<AtomicU32>) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&asked);
+        let service = tower::service_fn(move |_: Request<kube::client::Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, Infallible>(Response::builder().status(404).body(kube::client::Body::empty()).unwrap()) }
+        });
+        let listening = listen(&settings(None), Client::new(service, "velero"), "velero").await.unwrap();
+        let address = listening.base.as_deref().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
+        (listening, address, asked)
+    }
+
+    async fn answer(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn the_api_server_is_not_asked_about_what_is_no_link() {
+        let (_listening, address, asked) = listening().await;
+        let refused =
+            answer(address, "GET /downloads/x?expires=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+        assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_nothing_is_not_served_for_ever() {
+        let (_listening, address, _) = listening().await;
+        let begun = Instant::now();
+        assert_eq!(answer(address, "GET / HTTP/1.1\r\n").await, "");
+        assert!(begun.elapsed() <= HEADER_READ_TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn the_number_of_connections_is_limited() {
+        let (_listening, address, _) = listening().await;
+        let mut open = Vec::new();
+        for _ in 0..MAX_CONNECTIONS {
+            open.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut refused = TcpStream::connect(address).await.unwrap();
+        assert_eq!(refused.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
     }
 
     #[test]

@@ -43,7 +43,31 @@ pub enum InvalidLink {
     Expired,
 }
 
+/// A link as it was requested: nothing of it is verified.
+#[derive(Debug)]
+pub struct Link {
+    /// What it would open.
+    pub target: Target,
+    expires: i64,
+    signature: Vec<u8>,
+}
+
+impl Link {
+    /// Parses the path and the query of a request.
+    pub fn parse(path: &str, query: &str) -> Result<Self, InvalidLink> {
+        let (location, key) =
+            path.strip_prefix(ROOT).and_then(|rest| rest.split_once('/')).ok_or(InvalidLink::Malformed)?;
+        let field = |name: &str| {
+            query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).ok_or(InvalidLink::Malformed)
+        };
+        let expires: i64 = field("expires")?.parse().map_err(|_| InvalidLink::Malformed)?;
+        let signature = hex::decode(field("signature")?).map_err(|_| InvalidLink::Malformed)?;
+        Ok(Self { target: Target { location: location.to_owned(), key: key.to_owned() }, expires, signature })
+    }
+}
+
 /// Creates and verifies links.
+#[derive(Clone)]
 pub struct Signer {
     key: Vec<u8>,
 }
@@ -78,19 +102,11 @@ impl Signer {
         format!("{ROOT}{}/{}?expires={expires}&signature={signature}", target.location, target.key)
     }
 
-    /// Verifies a link and returns its target.
-    pub fn open(&self, path: &str, query: &str, now: Timestamp) -> Result<Target, InvalidLink> {
-        let (location, key) =
-            path.strip_prefix(ROOT).and_then(|rest| rest.split_once('/')).ok_or(InvalidLink::Malformed)?;
-        let field = |name: &str| {
-            query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).ok_or(InvalidLink::Malformed)
-        };
-        let expires: i64 = field("expires")?.parse().map_err(|_| InvalidLink::Malformed)?;
-        let signature = hex::decode(field("signature")?).map_err(|_| InvalidLink::Malformed)?;
-        let target = Target { location: location.to_owned(), key: key.to_owned() };
+    /// Verifies a link.
+    pub fn verify(&self, link: &Link, now: Timestamp) -> Result<(), InvalidLink> {
         // Compares in constant time.
-        self.mac(&target, expires).verify_slice(&signature).map_err(|_| InvalidLink::Forged)?;
-        if now.as_second() > expires { Err(InvalidLink::Expired) } else { Ok(target) }
+        self.mac(&link.target, link.expires).verify_slice(&link.signature).map_err(|_| InvalidLink::Forged)?;
+        if now.as_second() > link.expires { Err(InvalidLink::Expired) } else { Ok(()) }
     }
 
     fn mac(&self, target: &Target, expires: i64) -> Hmac<Sha256> {
@@ -128,12 +144,17 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    fn open(signer: &Signer, path: &str, query: &str, now: Timestamp) -> Result<Target, InvalidLink> {
+        let link = Link::parse(path, query)?;
+        signer.verify(&link, now).map(|()| link.target)
+    }
+
     #[test]
     fn a_link_opens_what_it_was_made_for_until_it_expires() {
         let (path, query) = link();
-        let opened = signer().open(&path, &query, at(600)).unwrap();
+        let opened = open(&signer(), &path, &query, at(600)).unwrap();
         assert_eq!(opened, Target { location: "default".into(), key: "backups/b/b.tar.gz".into() });
-        assert_eq!(signer().open(&path, &query, at(601)), Err(InvalidLink::Expired));
+        assert_eq!(open(&signer(), &path, &query, at(601)), Err(InvalidLink::Expired));
     }
 
     #[test]
@@ -148,8 +169,8 @@ mod tests {
             ("/elsewhere".into(), query.clone(), InvalidLink::Malformed),
         ];
         for (path, query, refusal) in cases {
-            assert_eq!(signer().open(&path, &query, at(1)), Err(refusal), "{path}?{query}");
+            assert_eq!(open(&signer(), &path, &query, at(1)), Err(refusal), "{path}?{query}");
         }
-        assert_eq!(Signer { key: b"another".to_vec() }.open(&path, &query, at(1)), Err(InvalidLink::Forged));
+        assert_eq!(open(&Signer { key: b"another".to_vec() }, &path, &query, at(1)), Err(InvalidLink::Forged));
     }
 }

@@ -10,6 +10,7 @@ use plimsoll_local::Api;
 use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader, Write},
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
@@ -101,4 +102,13 @@ async fn a_deletion_that_was_interrupted_is_finished_after_the_start() {
         namespaces.get_opt(&name).await.unwrap().is_none().then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn only_its_owner_can_read_the_database() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("objects.redb"), "").unwrap();
+    let _api = Api::open(directory.path()).await.unwrap();
+    let mode = std::fs::metadata(directory.path().join("objects.redb")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "also one that an earlier version created");
 }
