@@ -6,6 +6,7 @@
 )]
 
 mod api_retry;
+mod api_timeout;
 mod args;
 mod commands;
 mod connect;
