@@ -127,6 +127,9 @@ async fn the_manifests_of_a_dry_run_install_equal_those_in_deploy() {
         "Service",
         "Deployment",
         "DaemonSet",
+        "NetworkPolicy",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
     ] {
         assert!(kinds.contains(&kind), "{kinds:?}");
     }

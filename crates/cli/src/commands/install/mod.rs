@@ -1,6 +1,7 @@
 //! `plimsoll install`: everything that a cluster needs, applied on the server's side, so that doing it again is an upgrade.
 
 mod objects;
+mod protection;
 mod ready;
 
 use anyhow::Context;
@@ -31,13 +32,33 @@ const ALL_VOLUMES: &str = "--default-volumes-to-fs-backup";
 const FEWER_VOLUMES: &str = "The Velero server here backs up the files of all volumes (--default-volumes-to-fs-backup). This \
     server does not, unless a backup requests it; install it with the same flag.";
 
+/// Printed where the API server is too old for the policy that binds agents to their nodes.
+const NO_ADMISSION_POLICIES: &str = "This API server has no ValidatingAdmissionPolicy (Kubernetes 1.30 and later): the agents are \
+    not bound to the transfers of their own nodes.";
+
+fn is_admission_policy(object: &Value) -> bool {
+    object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
+}
+
+async fn serves_admission_policies(client: &Client) -> anyhow::Result<bool> {
+    match client.list_api_group_resources("admissionregistration.k8s.io/v1").await {
+        Ok(list) => Ok(list.resources.iter().any(|resource| resource.kind == "ValidatingAdmissionPolicy")),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error).context("cannot read the kinds of admissionregistration.k8s.io/v1"),
+    }
+}
+
 /// Installs, or prints what would be installed.
 pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> {
-    let all = all(&global.namespace, options)?;
+    let mut all = all(&global.namespace, options)?;
     if options.dry_run {
         return print(&all, options.output);
     }
     let client = connect::client(global).await?;
+    if !serves_admission_policies(&client).await? {
+        all.retain(|object| !is_admission_policy(object));
+        output::line(NO_ADMISSION_POLICIES);
+    }
     let operation = Operation::new("installing", Clock::system());
     let root = operation.root();
     let applied = apply_all(&client, &all, &root);

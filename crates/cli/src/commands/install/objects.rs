@@ -13,19 +13,21 @@ use crate::args::install::{Install, LocationVolume, Uploader};
 use crate::commands::create::pairs;
 use crate::errors::UsageError;
 
+use super::protection;
+
 /// The server: Deployment, ServiceAccount, Service, roles.
 pub const SERVER_NAME: &str = "plimsoll";
 /// The agents: DaemonSet, ServiceAccount, roles.
 pub const AGENT_NAME: &str = "plimsoll-agent";
 /// Where the server serves the files of directory locations.
-const DOWNLOADS: u16 = 8085;
+pub(super) const DOWNLOADS: u16 = 8085;
 /// Where it serves the dashboard, the live stream and metrics.
-const DASHBOARD: u16 = 8086;
+pub(super) const DASHBOARD: u16 = 8086;
 /// The port of the agents for progress requests.
-const PROGRESS_PORT: u16 = 8087;
+pub(super) const PROGRESS_PORT: u16 = 8087;
 /// The volume of a location in a directory.
 const LOCATION: &str = "location";
-const NAME: &str = "app.kubernetes.io/name";
+pub(super) const NAME: &str = "app.kubernetes.io/name";
 /// The container of the server, called as in Velero's Deployment: its command line looks for that when it adds plugins.
 pub const SERVER_CONTAINER: &str = "velero";
 /// The volume that init containers copy plugins into, called as Velero calls it.
@@ -52,6 +54,10 @@ pub fn all(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     all.extend(roles(namespace, options.use_node_agent));
     all.extend(location(namespace, options)?);
     all.push(service(namespace));
+    all.extend(protection::network_policies(namespace, options.use_node_agent));
+    if options.use_node_agent {
+        all.extend(protection::agent_policy(namespace));
+    }
     all.push(deployment(namespace, options)?);
     if options.use_node_agent {
         all.push(daemon_set(namespace, options)?);
@@ -67,6 +73,8 @@ pub fn removable(namespace: &str) -> Vec<Value> {
         object("v1", "Service", SERVER_NAME, Some(namespace)),
     ];
     all.extend(roles(namespace, true));
+    all.extend(protection::network_policies(namespace, true));
+    all.extend(protection::agent_policy(namespace));
     for name in [SERVER_NAME, AGENT_NAME] {
         all.push(object("v1", "ServiceAccount", name, Some(namespace)));
     }
@@ -230,6 +238,7 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     container["securityContext"] = json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
     });
+    add_probes(&mut container, "dashboard");
     let mut pod = pod(SERVER_NAME, options, &container)?;
     collect_metrics(&mut pod);
     pod["spec"]["volumes"] = json!([empty("scratch"), empty("tmp"), empty(PLUGINS)]);
@@ -282,20 +291,41 @@ fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     let pods = json!({ "name": "host-pods", "mountPath": "/host_pods", "mountPropagation": "HostToContainer" });
     container["volumeMounts"] = json!([pods, mount("/scratch", "scratch"), mount("/tmp", "tmp")]);
     container["resources"] = requests(&options.agent_cpu_request, &options.agent_mem_request);
-    container["securityContext"] = json!({ "privileged": options.privileged_node_agent });
+    container["securityContext"] = agent_security(options.privileged_node_agent);
+    add_probes(&mut container, "progress");
     let mut pod = pod(AGENT_NAME, options, &container)?;
     let path = format!("{}/pods", options.kubelet_root_dir.trim_end_matches('/'));
     pod["spec"]["volumes"] =
         json!([{ "name": "host-pods", "hostPath": { "path": path } }, empty("scratch"), empty("tmp")]);
     mount_location(&mut pod, options);
     // Every file of every pod is read and written with its owner.
-    pod["spec"]["securityContext"] = json!({ "runAsUser": 0 });
+    pod["spec"]["securityContext"] = json!({ "runAsUser": 0, "seccompProfile": { "type": "RuntimeDefault" } });
     // A volume on a node that keeps others away is backed up too.
     pod["spec"]["tolerations"] = json!([{ "operator": "Exists" }]);
     let mut set = object("apps/v1", "DaemonSet", AGENT_NAME, Some(namespace));
     set["metadata"]["labels"][NAME] = json!(AGENT_NAME);
     set["spec"] = json!({ "selector": { "matchLabels": { NAME: AGENT_NAME } }, "template": pod });
     Ok(set)
+}
+
+/// Root without the capabilities that reading and writing files does not need.
+fn agent_security(privileged: bool) -> Value {
+    if privileged {
+        return json!({ "privileged": true, "readOnlyRootFilesystem": true });
+    }
+    // Files of any owner and mode, with their owners, modes, device numbers and file capabilities.
+    let needed = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"];
+    json!({
+        "privileged": false, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+        "capabilities": { "drop": ["ALL"], "add": needed },
+    })
+}
+
+/// A program that no longer answers is restarted, and gets no requests until it answers.
+fn add_probes(container: &mut Value, port: &str) {
+    let probe = json!({ "httpGet": { "path": "/healthz", "port": port }, "timeoutSeconds": 5, "failureThreshold": 8 });
+    container["livenessProbe"] = probe.clone();
+    container["readinessProbe"] = probe;
 }
 
 /// The volume of a location in a directory, where the location expects it.
