@@ -39,6 +39,10 @@ bench: tools-all ## measure, beside the peers where there is one, and print rati
 bench-repository: tools-all ## restic, kopia and our engine take turns: a directory, S3 with 50 ms, a million files
 	hack/run-benches repository
 
+.PHONY: fuzz
+fuzz: ## feed the readers of foreign bytes with generated input, a minute each
+	hack/fuzz
+
 .PHONY: cluster-up cluster-down cluster-status
 cluster-up: tools-cluster ## start a real single-node Kubernetes on this machine
 	$(TESTKIT) cluster-up

@@ -9,8 +9,13 @@ extern crate self as libfuzzer_sys;
 #[allow(unused_attributes, reason = "the fuzz target is a program of its own")]
 mod fuzz_target_of_archives;
 
+#[path = "../../../../fuzz/fuzz_targets/codec.rs"]
+#[allow(unused_attributes, reason = "the fuzz target is a program of its own")]
+mod fuzz_target_of_metadata;
+
 mod codec;
 mod layout;
+mod proof;
 mod spool;
 mod tarball;
 
@@ -22,10 +27,11 @@ macro_rules! fuzz_target {
 pub(crate) use fuzz_target;
 
 #[test]
-fn the_fuzz_target_accepts_typical_input() {
-    for bytes in [&b""[..], b"no archive", &[0; 2048]] {
+fn the_fuzz_targets_accept_typical_input() {
+    for bytes in [&b""[..], b"no archive", b"[{}]", b"null", &[0; 2048]] {
         for packed in [false, true] {
             fuzz_target_of_archives::target((packed, bytes.to_vec()));
+            fuzz_target_of_metadata::target((packed, bytes.to_vec()));
         }
     }
 }

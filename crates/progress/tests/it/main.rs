@@ -1,5 +1,8 @@
 //! Every rule of the progress model, as a property or a story.
 
+// The fuzz target imports its macro from this path; here the macro defines a function.
+extern crate self as libfuzzer_sys;
+
 mod estimator;
 mod frames;
 mod handles;
@@ -12,5 +15,23 @@ mod stalls;
 mod stress;
 mod takeover;
 
+#[path = "../../../../fuzz/fuzz_targets/frame.rs"]
+#[allow(unused_attributes, reason = "the fuzz target is a program of its own")]
+mod fuzz_target_of_frames;
+
 #[path = "../grade/mod.rs"]
 mod grade;
+
+macro_rules! fuzz_target {
+    (|$input:ident: $kind:ty| $body:block) => {
+        pub fn target($input: $kind) $body
+    };
+}
+pub(crate) use fuzz_target;
+
+#[test]
+fn the_fuzz_target_accepts_typical_input() {
+    for line in ["", "{}", r#"{"version":1,"operation":"o","epoch":1,"sequence":1,"full":true,"nodes":[]}"#] {
+        fuzz_target_of_frames::target(line.as_bytes());
+    }
+}

@@ -8,6 +8,10 @@ mod index;
 #[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
 mod key;
 
+#[path = "../../../../fuzz/fuzz_targets/lock.rs"]
+#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+mod lock;
+
 #[path = "../../../../fuzz/fuzz_targets/pack.rs"]
 #[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
 mod pack;
@@ -34,6 +38,7 @@ fn every_fuzz_target_accepts_typical_input() {
     for bytes in [&b""[..], b"{}", TREE.as_bytes(), index.as_bytes(), &[0; 100]] {
         index::target(bytes);
         key::target(bytes);
+        lock::target(bytes);
         pack::target((bytes.len() as u64, bytes.to_vec()));
         snapshot::target(bytes);
         tree::target(bytes);
