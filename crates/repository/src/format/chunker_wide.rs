@@ -18,6 +18,7 @@
 use processor::is_available;
 
 use super::polynomial::DEGREE;
+use super::vector_code;
 
 /// Stretches that are searched side by side.
 pub(super) const LANES: usize = 32;
@@ -42,7 +43,7 @@ pub(super) struct Wide {
 impl Wide {
     /// From a chunker's tables; nothing where the processor or the polynomial is not made for this.
     pub(super) fn new(degree: u32, reducing: &[u64; 256], leaving: &[u64; 256]) -> Option<Self> {
-        let usable = degree == DEGREE && is_available();
+        let usable = degree == DEGREE && is_available() && vector_code::is_enabled();
         usable.then(|| Self { reducing: halves(reducing), leaving: halves(leaving) })
     }
 

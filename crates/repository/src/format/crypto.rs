@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use aes::Aes128;
-use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use zeroize::Zeroize;
 
 use super::keystream::{Cipher, Keystream};
 use super::poly1305::Poly1305;
@@ -18,15 +17,24 @@ pub const OVERHEAD: usize = IV_SIZE + MAC_SIZE;
 /// The size of a chunk for the processor's cache.
 const CHUNK_SIZE: usize = 32 * 1024;
 
-/// The three secrets of a key.
+/// The three secrets of a key, which are overwritten when it is dropped.
 #[derive(Clone)]
 pub struct Key {
     encrypt: [u8; 32],
     mac_k: [u8; 16],
     mac_r: [u8; 16],
     cipher: Cipher,
-    pads: Aes128,
+    pads: Cipher,
     poly1305: Poly1305,
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        let Self { encrypt, mac_k, mac_r, .. } = self;
+        encrypt.zeroize();
+        mac_k.zeroize();
+        mac_r.zeroize();
+    }
 }
 
 impl fmt::Debug for Key {
@@ -71,7 +79,7 @@ impl Key {
         if encrypt == [0; 32] || mac_k == [0; 16] || mac_r == [0; 16] {
             return None;
         }
-        let (cipher, pads, poly1305) = (Cipher::new(&encrypt), Aes128::new(&mac_k.into()), Poly1305::new(&mac_r));
+        let (cipher, pads, poly1305) = (Cipher::aes_256(&encrypt), Cipher::aes_128(&mac_k), Poly1305::new(&mac_r));
         Some(Self { encrypt, mac_k, mac_r, cipher, pads, poly1305 })
     }
 
@@ -161,9 +169,7 @@ impl Key {
     }
 
     fn mac(&self, iv: &[u8; IV_SIZE], ciphertext: &[u8]) -> [u8; MAC_SIZE] {
-        let mut pad = (*iv).into();
-        self.pads.encrypt_block(&mut pad);
-        self.poly1305.tag(&pad.into(), ciphertext)
+        self.poly1305.tag(&self.pads.block(iv), ciphertext)
     }
 }
 
@@ -197,6 +203,11 @@ pub(crate) mod tests {
         let mut out = Vec::new();
         crate::format::id::push_hex(bytes, &mut out);
         String::from_utf8(out).expect("hex")
+    }
+
+    pub(crate) fn unhex(text: &str) -> Vec<u8> {
+        let digits: Vec<u32> = text.chars().map(|digit| digit.to_digit(16).expect("a digit")).collect();
+        digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).expect("a byte")).collect()
     }
 
     #[test]

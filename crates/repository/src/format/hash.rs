@@ -6,6 +6,8 @@
 use sha2::block_api::compress256;
 
 use super::id::Id;
+#[cfg(target_arch = "x86_64")]
+use super::vector_code;
 
 const BLOCK: usize = 64;
 
@@ -109,11 +111,12 @@ mod processor {
 
     use zerocopy::transmute;
 
-    use super::{BLOCK, compress256};
+    use super::{BLOCK, compress256, vector_code};
 
     /// As many blocks of one stream as of the other.
     pub(super) fn compress_both([one, other]: [&mut [u32; 8]; 2], blocks: [&[[u8; BLOCK]]; 2]) {
-        if !(std::arch::is_x86_feature_detected!("sha") && std::arch::is_x86_feature_detected!("sse4.1")) {
+        let is_available = std::arch::is_x86_feature_detected!("sha") && std::arch::is_x86_feature_detected!("sse4.1");
+        if !(is_available && vector_code::is_enabled()) {
             compress256(one, blocks[0]);
             compress256(other, blocks[1]);
             return;
@@ -234,7 +237,27 @@ mod processor {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn random_pairs_of_streams_have_the_hashes_of_the_library(
+            parts in proptest::collection::vec(
+                (proptest::collection::vec(any::<u8>(), 0..700), proptest::collection::vec(any::<u8>(), 0..700)),
+                0..6,
+            ),
+        ) {
+            let (mut one, mut other) = (Hash::default(), Hash::default());
+            for (bytes, other_bytes) in &parts {
+                one.update_both(bytes, &mut other, other_bytes);
+            }
+            let (all, all_other): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+            prop_assert_eq!(one.finish(), Id::of(&all.concat()));
+            prop_assert_eq!(other.finish(), Id::of(&all_other.concat()));
+        }
+    }
 
     /// Bytes of which no two neighbourhoods are the same.
     fn bytes(length: u32, salt: u32) -> Vec<u8> {

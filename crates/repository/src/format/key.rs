@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, Zeroizing};
 
 use super::crypto::Key;
 
@@ -31,6 +32,13 @@ struct MasterKey {
 struct MacKey {
     k: String,
     r: String,
+}
+
+impl Drop for MasterKey {
+    fn drop(&mut self) {
+        let Self { mac: MacKey { k, r }, encrypt } = self;
+        [k, r, encrypt].into_iter().for_each(Zeroize::zeroize);
+    }
 }
 
 /// An error of a key file.
@@ -100,7 +108,7 @@ impl KeyFile {
     pub fn unlock(&self, password: &[u8]) -> Result<Key, KeyError> {
         let user = self.user_key(password)?;
         let encrypted = decode(&self.data)?;
-        let mut plain = Vec::new();
+        let mut plain = Zeroizing::new(Vec::new());
         user.decrypt(&encrypted, &mut plain).map_err(|_| KeyError::WrongPassword)?;
         parse_master(&plain)
     }
@@ -118,9 +126,9 @@ impl KeyFile {
         if self.kdf != "scrypt" || salt.len() != SALT_SIZE {
             return Err(KeyError::Malformed("not scrypt with a salt of 64 bytes".into()));
         }
-        let mut derived = [0; 64];
+        let mut derived = Zeroizing::new([0; 64]);
         let params = self.cost()?;
-        scrypt::scrypt(password, &salt, &params, &mut derived)
+        scrypt::scrypt(password, &salt, &params, &mut *derived)
             .map_err(|error| KeyError::Malformed(error.to_string()))?;
         split_key(&derived)
     }
@@ -145,11 +153,11 @@ fn split_key(derived: &[u8; 64]) -> Result<Key, KeyError> {
     Key::new(encrypt, mac_k, mac_r).ok_or_else(|| KeyError::Malformed("an all-zero key".into()))
 }
 
-fn master_json(master: &Key) -> Result<Vec<u8>, KeyError> {
+fn master_json(master: &Key) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let (encrypt, k, r) = master.secrets();
     let mac = MacKey { k: STANDARD.encode(k), r: STANDARD.encode(r) };
     let master = MasterKey { mac, encrypt: STANDARD.encode(encrypt) };
-    serde_json::to_vec(&master).map_err(|error| KeyError::Malformed(error.to_string()))
+    serde_json::to_vec(&master).map(Zeroizing::new).map_err(|error| KeyError::Malformed(error.to_string()))
 }
 
 fn parse_master(plain: &[u8]) -> Result<Key, KeyError> {
@@ -160,7 +168,8 @@ fn parse_master(plain: &[u8]) -> Result<Key, KeyError> {
 }
 
 fn fixed<const N: usize>(text: &str) -> Result<[u8; N], KeyError> {
-    decode(text)?.try_into().map_err(|_| KeyError::Malformed("a key of the wrong length".into()))
+    let secret = Zeroizing::new(decode(text)?);
+    secret[..].try_into().map_err(|_| KeyError::Malformed("a key of the wrong length".into()))
 }
 
 fn decode(text: &str) -> Result<Vec<u8>, KeyError> {
@@ -198,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_master_key_is_written_as_the_known_json() {
-        let json = String::from_utf8(master_json(&fixed_key()).expect("encodes")).expect("text");
+        let json = String::from_utf8(master_json(&fixed_key()).expect("encodes").to_vec()).expect("text");
         assert_eq!(
             json,
             r#"{"mac":{"k":"ICEiIyQlJicoKSorLC0uLw==","r":"MDEyMzQ1Njc4OTo7PD0+Pw=="},"encrypt":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}"#

@@ -22,4 +22,7 @@ pub mod snapshot;
 pub mod time;
 pub mod tree;
 pub mod unpacked;
+mod vector_code;
 mod writer;
+#[cfg(test)]
+mod wycheproof;

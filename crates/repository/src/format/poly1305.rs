@@ -3,6 +3,11 @@
 //! Numbers are kept in five limbs of 26 bits, so that products can be added up before anything is carried. With AVX2 four
 //! blocks are multiplied side by side, and eight are added up for one carry. Nothing here branches on secrets.
 
+use poly1305::universal_hash::KeyInit;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::vector_code;
+
 const BLOCK: usize = 16;
 const LIMB: u32 = 26;
 const MASK: u64 = (1 << LIMB) - 1;
@@ -17,8 +22,17 @@ type Number = [u64; 5];
 /// The secret point with its powers, which one key uses for all its texts.
 #[derive(Clone)]
 pub(super) struct Poly1305 {
+    secret: [u8; BLOCK],
     /// r, r², … r⁸
     powers: [Number; WIDE],
+}
+
+impl Drop for Poly1305 {
+    fn drop(&mut self) {
+        let Self { secret, powers } = self;
+        secret.zeroize();
+        powers.zeroize();
+    }
 }
 
 impl Poly1305 {
@@ -30,11 +44,15 @@ impl Poly1305 {
         for power in 1..WIDE {
             powers[power] = product(&powers[power - 1], &point);
         }
-        Self { powers }
+        Self { secret: *secret, powers }
     }
 
     /// The tag of a text, under a pad that is used only once.
     pub(super) fn tag(&self, pad: &[u8; BLOCK], text: &[u8]) -> [u8; BLOCK] {
+        if vector_code::is_enabled() { self.own_tag(pad, text) } else { library_tag(&self.secret, pad, text) }
+    }
+
+    fn own_tag(&self, pad: &[u8; BLOCK], text: &[u8]) -> [u8; BLOCK] {
         let point = &self.powers[0];
         let (wide, rest) = text.as_chunks();
         let mut sum = processor::sum_of(wide, &self.powers);
@@ -50,6 +68,14 @@ impl Poly1305 {
         }
         value(sum).wrapping_add(u128::from_le_bytes(*pad)).to_le_bytes()
     }
+}
+
+/// The same by the library.
+fn library_tag(secret: &[u8; BLOCK], pad: &[u8; BLOCK], text: &[u8]) -> [u8; BLOCK] {
+    let mut key = Zeroizing::new([0; 2 * BLOCK]);
+    key[..BLOCK].copy_from_slice(secret);
+    key[BLOCK..].copy_from_slice(pad);
+    poly1305::Poly1305::new((&*key).into()).compute_unpadded(text).into()
 }
 
 fn number(block: &[u8; BLOCK], above: u64) -> Number {
@@ -249,12 +275,19 @@ mod processor {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn other_tag(secret: [u8; 16], pad: [u8; 16], text: &[u8]) -> [u8; 16] {
-        use poly1305::universal_hash::KeyInit;
-        let key: [u8; 32] = std::array::from_fn(|place| if place < 16 { secret[place] } else { pad[place - 16] });
-        poly1305::Poly1305::new(&key.into()).compute_unpadded(text).into()
+    proptest! {
+        #[test]
+        fn random_texts_have_the_tag_of_the_library(
+            secret: [u8; 16],
+            pad: [u8; 16],
+            text in proptest::collection::vec(any::<u8>(), 0..3000),
+        ) {
+            prop_assert_eq!(Poly1305::new(&secret).own_tag(&pad, &text), library_tag(&secret, &pad, &text));
+        }
     }
 
     #[test]
@@ -262,7 +295,9 @@ mod tests {
         let secret = [0x85, 0xd6, 0xbe, 0x78, 0x57, 0x55, 0x6d, 0x33, 0x7f, 0x44, 0x52, 0xfe, 0x42, 0xd5, 0x06, 0xa8];
         let pad = [0x01, 0x03, 0x80, 0x8a, 0xfb, 0x0d, 0xb2, 0xfd, 0x4a, 0xbf, 0xf6, 0xaf, 0x41, 0x49, 0xf5, 0x1b];
         let tag = [0xa8, 0x06, 0x1d, 0xc1, 0x30, 0x51, 0x36, 0xc6, 0xc2, 0x2b, 0x8b, 0xaf, 0x0c, 0x01, 0x27, 0xa9];
-        assert_eq!(Poly1305::new(&secret).tag(&pad, b"Cryptographic Forum Research Group"), tag);
+        let text = b"Cryptographic Forum Research Group";
+        assert_eq!(Poly1305::new(&secret).own_tag(&pad, text), tag);
+        assert_eq!(library_tag(&secret, &pad, text), tag, "with the switch off");
     }
 
     #[test]
@@ -272,7 +307,7 @@ mod tests {
             let byte = text[length];
             let (secret, pad) = ([byte.wrapping_add(0x51); 16], [byte ^ 0x3c; 16]);
             let text = &text[..length];
-            assert_eq!(Poly1305::new(&secret).tag(&pad, text), other_tag(secret, pad, text), "{length} bytes");
+            assert_eq!(Poly1305::new(&secret).own_tag(&pad, text), library_tag(&secret, &pad, text), "{length} bytes");
         }
         // Numbers close to the modulus, where every carry and the last subtraction matter.
         for secret in [[0; 16], [0xff; 16], [1; 16], [2; 16]] {
@@ -280,7 +315,9 @@ mod tests {
                 text.fill(byte);
                 for length in [16, 31, 128, 144, 255, 256, 1024, 1100] {
                     let text = &text[..length];
-                    assert_eq!(Poly1305::new(&secret).tag(&[0xff; 16], text), other_tag(secret, [0xff; 16], text));
+                    let (own, library) =
+                        (Poly1305::new(&secret).own_tag(&[0xff; 16], text), library_tag(&secret, &[0xff; 16], text));
+                    assert_eq!(own, library);
                 }
             }
         }
