@@ -22,6 +22,7 @@ mod restore_wait;
 mod run;
 mod services;
 mod settings;
+mod slots;
 mod status_writer;
 mod volume_io;
 

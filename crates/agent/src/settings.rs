@@ -20,6 +20,8 @@ pub struct AgentSettings {
     pub pods_directory: PathBuf,
     /// How many transfers run at the same time.
     pub concurrency: usize,
+    /// The memory of the transfers that run at the same time, in bytes; `None` for the default of the built-in mover.
+    pub memory: Option<u64>,
     /// How often the progress of other movers is polled. The built-in mover reports four times as often.
     pub progress_interval: Duration,
     /// The directory of caches that are kept between transfers.

@@ -45,8 +45,8 @@ impl Engine {
     fn open(session: &Session) -> Result<Self> {
         Self::start(session, |store, runtime, content| {
             let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
-            let (cancel, pod) = (session.cancel.clone(), own_pod_uid());
-            let options = OpenOptions { cache, cancel, pod, ..OpenOptions::default() };
+            let (cancel, memory, pod) = (session.cancel.clone(), session.memory, own_pod_uid());
+            let options = OpenOptions { cache, cancel, memory, pod, ..OpenOptions::default() };
             let open = |password| {
                 plimsoll_repository::Repository::open(store.clone(), runtime.clone(), password, options.clone())
             };
@@ -191,7 +191,7 @@ impl Mover for BuiltIn {
         let (id, snapshot) = found.map_err(|error| engine.error(&error))?;
         let mut options = RestoreOptions::new(id, &restore.directory);
         options.overwrite = if restore.resumed { Overwrite::IfChanged } else { Overwrite::Always };
-        options.workers = workers(restore.parallel);
+        options.workers = threads(restore.parallel);
         options.sparse = restore.sparse;
         let done = engine.repository.restore(&options, &session.task, &session.cancel);
         let done = done.map_err(|error| engine.error(&error))?;
@@ -291,7 +291,7 @@ fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
         None => (format!("/{}", backup.source), Target::Content(directory)),
     };
     let mut options = BackupOptions::new(target);
-    options.workers = workers(backup.parallel);
+    options.readers = threads(backup.parallel);
     options.record_paths = Some(vec![path]);
     options.hostname = HOST.into();
     options.tags = format_tags(&volume_root::tags(backup)?)?;
@@ -307,8 +307,8 @@ fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
     Ok(options)
 }
 
-/// The number of worker threads, which the engine limits by its memory; 0 for the engine's default.
-fn workers(parallel: Option<u32>) -> usize {
+/// The number of threads, which the engine limits by its memory; 0 for the engine's default.
+fn threads(parallel: Option<u32>) -> usize {
     parallel.map_or(0, |number| number as usize)
 }
 

@@ -71,6 +71,13 @@ pub struct Job {
     /// How often progress is read and sent, in milliseconds.
     #[serde(default = "default_interval", rename = "intervalMs")]
     pub interval: u64,
+    /// The memory of the jobs that run at the same time, in bytes; `None` to derive it from the container or the machine. Only
+    /// the built-in mover has such a limit.
+    #[serde(default)]
+    pub memory: Option<u64>,
+    /// The number of jobs that run at the same time and share the memory.
+    #[serde(default)]
+    pub sharing: usize,
     /// What to do.
     pub work: Work,
 }
@@ -82,8 +89,9 @@ fn default_interval() -> u64 {
 impl Job {
     /// A job with the default settings.
     pub fn new(name: impl Into<String>, kind: MoverKind, repository: Repository, work: Work) -> Self {
-        let (program, cache) = (None, None);
-        Self { name: name.into(), epoch: 1, kind, program, repository, cache, interval: default_interval(), work }
+        let (program, cache, memory, sharing) = (None, None, None, 1);
+        let (name, interval) = (name.into(), default_interval());
+        Self { name, epoch: 1, kind, program, repository, cache, interval, memory, sharing, work }
     }
 
     pub(crate) fn interval(&self) -> Duration {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_progress::Task;
+use plimsoll_repository::MemoryLimit;
 
 use crate::job::{Backup, Job, MoverKind, Repository, Restore};
 use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, RestoreOutcome, SnapshotInfo};
@@ -74,6 +75,7 @@ pub struct Session {
     pub(crate) program: Option<PathBuf>,
     pub(crate) cache: Option<PathBuf>,
     pub(crate) interval: Duration,
+    pub(crate) memory: MemoryLimit,
     pub(crate) task: Task,
     pub(crate) cancel: Cancel,
     pub(crate) guard: Vec<OsString>,
@@ -98,6 +100,7 @@ impl Session {
             program: job.program.clone(),
             cache: job.cache.clone(),
             interval: job.interval(),
+            memory: MemoryLimit { bytes: job.memory, operations: job.sharing },
             task,
             cancel,
             guard,

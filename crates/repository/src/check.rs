@@ -22,9 +22,10 @@ use crate::lock::{Lock, LockKind};
 use crate::pack_file::PackFiles;
 use crate::pack_parts::{PackParts, parts};
 use crate::read_ahead::{ReadAhead, ReadRequest};
+use crate::read_plan::ReadPlan;
 use crate::repository::{FileKind, ListedFile, Repository, too_large};
 use crate::store_waits::{hint_if_not_locked, show_waits};
-use crate::{RepositoryError, Result};
+use crate::{RepositoryError, Result, system};
 
 /// How much of the pack data is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,8 +80,6 @@ fn add_finding(findings: &mut Vec<String>, count: &mut u64, text: impl Into<Stri
     }
 }
 
-/// The maximum number of reader threads, because of the memory for their packs.
-const MAX_READERS: usize = 3;
 /// Larger packs are read in parts. A pack that was closed at 16 MiB with the longest blob is not.
 const MAX_WHOLE_PACK_SIZE: u64 = 25 * 1024 * 1024;
 
@@ -311,21 +310,24 @@ impl Check<'_> {
                 locked(&failure).get_or_insert(error);
             }
         };
+        let plan = ReadPlan::check(self.repository.memory().for_buffers(self.index.len()), system::processors());
         let (large, whole): (Vec<_>, Vec<_>) = packs.iter().cloned().partition(|pack| pack.size > MAX_WHOLE_PACK_SIZE);
         if self.repository.store.local_file("config").is_some() {
             let next = AtomicUsize::new(0);
-            on_each_reader(whole.len(), || done(self.check_local_files(&whole, &next, &bytes, &stopped)), || ());
+            let readers = plan.workers.min(whole.len());
+            on_each_reader(readers, || done(self.check_local_files(&whole, &next, &bytes, &stopped)), || ());
         } else {
-            let read_ahead = ReadAhead::default();
+            let read_ahead = ReadAhead::new(plan.read_ahead);
             let request = |pack: &ListedFile| ReadRequest { pack: pack.id, bytes: 0..pack.size, context: pack.clone() };
             on_each_reader(
-                whole.len(),
+                plan.workers.min(whole.len()),
                 || done(self.check_fetched(&read_ahead, &bytes, &stopped)),
                 || read_ahead.fetch_all(self.repository, whole.iter().map(request), stopped),
             );
         }
         let next = AtomicUsize::new(0);
-        on_each_reader(large.len(), || done(self.check_large(&large, &next, &bytes, &stopped)), || ());
+        let readers = plan.workers.min(large.len());
+        on_each_reader(readers, || done(self.check_large(&large, &next, &bytes, &stopped)), || ());
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
@@ -482,9 +484,9 @@ impl Check<'_> {
 }
 
 /// Runs `work` on every reader thread, and `meanwhile` on this one.
-fn on_each_reader(packs: usize, work: impl Fn() + Sync, meanwhile: impl FnOnce()) {
+fn on_each_reader(readers: usize, work: impl Fn() + Sync, meanwhile: impl FnOnce()) {
     std::thread::scope(|scope| {
-        for _ in 0..readers().min(packs) {
+        for _ in 0..readers {
             scope.spawn(&work);
         }
         meanwhile();
@@ -493,11 +495,6 @@ fn on_each_reader(packs: usize, work: impl Fn() + Sync, meanwhile: impl FnOnce()
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The number of reader threads: at least two, so that one can work while the other waits for the store.
-fn readers() -> usize {
-    std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, MAX_READERS))
 }
 
 fn is_mixed(pack: &IndexedPack) -> bool {

@@ -12,10 +12,6 @@ use crate::format::id::Id;
 use crate::repository::Repository;
 use crate::{RepositoryError, Result};
 
-/// The maximum number of bytes that are being fetched, waiting or being decoded. While workers keep up, more than half is being
-/// fetched: enough for a store with a latency of 50 ms to keep two processors busy.
-const BYTE_BUDGET: u64 = 64 * 1024 * 1024;
-
 /// A range of a pack to read, with the caller's context.
 pub(crate) struct ReadRequest<T> {
     pub pack: Id,
@@ -37,7 +33,7 @@ impl<T> Drop for BudgetShare<T> {
     fn drop(&mut self) {
         if let Some(queue) = self.0.upgrade().map(ReadAhead) {
             queue.state().used_bytes -= self.1;
-            queue.0.1.notify_all();
+            queue.0.freed.notify_one();
         }
     }
 }
@@ -53,7 +49,15 @@ struct State<T> {
 /// The queue between the store and the workers.
 pub(crate) struct ReadAhead<T>(Arc<Shared<T>>);
 
-type Shared<T> = (Mutex<State<T>>, Condvar);
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    /// Workers wait for a range.
+    fetched: Condvar,
+    /// The one who requests ranges waits for room in the budget.
+    freed: Condvar,
+    /// The maximum number of bytes that are being fetched, waiting or being decoded.
+    byte_budget: u64,
+}
 
 impl<T> Clone for ReadAhead<T> {
     fn clone(&self) -> Self {
@@ -61,20 +65,15 @@ impl<T> Clone for ReadAhead<T> {
     }
 }
 
-impl<T> Default for ReadAhead<T> {
-    fn default() -> Self {
-        let state = State { fetched: VecDeque::new(), used_bytes: 0, in_flight: 0, closed: false };
-        Self(Arc::new((Mutex::new(state), Condvar::new())))
-    }
-}
-
 impl<T> ReadAhead<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A queue that holds this many bytes, or one range.
+    pub(crate) fn new(byte_budget: u64) -> Self {
+        let state = Mutex::new(State { fetched: VecDeque::new(), used_bytes: 0, in_flight: 0, closed: false });
+        Self(Arc::new(Shared { state, fetched: Condvar::new(), freed: Condvar::new(), byte_budget }))
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State<T>>) -> MutexGuard<'s, State<T>> {
-        self.0.1.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner).0
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next fetched range; `None` when all are done.
@@ -90,9 +89,13 @@ impl<T> ReadAhead<T> {
             if state.closed && state.in_flight == 0 {
                 return Ok(None);
             }
-            state = self.wait(state);
+            state = wait(&self.0.fetched, state);
         }
     }
+}
+
+fn wait<'s, S>(condition: &Condvar, state: MutexGuard<'s, S>) -> MutexGuard<'s, S> {
+    condition.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner).0
 }
 
 impl<T: Send + 'static> ReadAhead<T> {
@@ -106,8 +109,8 @@ impl<T: Send + 'static> ReadAhead<T> {
         for request in requests {
             let size = request.bytes.end - request.bytes.start;
             let mut state = self.state();
-            while state.used_bytes > 0 && state.used_bytes + size > BYTE_BUDGET && !stopped() {
-                state = self.wait(state);
+            while state.used_bytes > 0 && state.used_bytes + size > self.0.byte_budget && !stopped() {
+                state = wait(&self.0.freed, state);
             }
             if stopped() {
                 break;
@@ -118,7 +121,7 @@ impl<T: Send + 'static> ReadAhead<T> {
             self.fetch(repository, request, BudgetShare(Arc::downgrade(&self.0), size));
         }
         self.state().closed = true;
-        self.0.1.notify_all();
+        self.0.fetched.notify_all();
     }
 
     fn fetch(&self, repository: &Arc<Repository>, request: ReadRequest<T>, budget: BudgetShare<T>) {
@@ -129,8 +132,10 @@ impl<T: Send + 'static> ReadAhead<T> {
             let mut state = queue.state();
             state.in_flight -= 1;
             state.fetched.push_back(FetchedRange { context: request.context, content, _budget: budget });
+            let is_last = state.closed && state.in_flight == 0;
             drop(state);
-            queue.0.1.notify_all();
+            // After the last one all workers may end.
+            if is_last { queue.0.fetched.notify_all() } else { queue.0.fetched.notify_one() }
         });
     }
 }
@@ -157,7 +162,7 @@ mod tests {
 
     #[test]
     fn unused_ranges_are_freed_after_a_cancel() {
-        let (queue, freed) = (ReadAhead::<()>::default(), Arc::new(AtomicBool::new(false)));
+        let (queue, freed) = (ReadAhead::<()>::new(100), Arc::new(AtomicBool::new(false)));
         let fetched = |queue: &ReadAhead<()>| FetchedRange {
             context: (),
             content: Ok(Bytes::from_owner(Content(freed.clone()))),

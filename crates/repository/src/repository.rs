@@ -15,6 +15,7 @@ use crate::format::config::Config;
 use crate::format::crypto::Key;
 use crate::format::id::Id;
 use crate::format::unpacked;
+use crate::memory::{MemoryBudget, MemoryLimit};
 use crate::{RepositoryError, Result};
 
 /// The kinds of files that are named by their hash.
@@ -83,6 +84,8 @@ pub struct OpenOptions {
     pub cancel: Cancel,
     /// The clock of our own lock; `None` for the system's. For tests.
     pub clock: Option<Clock>,
+    /// The memory of backups, restores and checks.
+    pub memory: MemoryLimit,
     /// The UID of the pod whose only container runs this process. The next container of the pod recognizes locks of this process
     /// as stale.
     pub pod: Option<String>,
@@ -121,6 +124,11 @@ impl Repository {
     /// The format version, 1 or 2; 1 is read-only. 0 if the config is unknown.
     pub fn version(&self) -> u32 {
         self.config.version
+    }
+
+    /// The memory of one operation.
+    pub(crate) fn memory(&self) -> MemoryBudget {
+        MemoryBudget::new(self.options.memory)
     }
 
     pub(crate) fn list(&self, kind: FileKind, cancel: &Cancel) -> Result<Vec<ListedFile>> {

@@ -1,7 +1,6 @@
 //! Moves the data, as often as it takes, each time in one of the node's slots.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,6 +18,7 @@ use super::attempt_count::{attempts, boot_id, failed_attempts, is_empty, is_resu
 use super::prepare::Prepared;
 use super::{POLL_INTERVAL, Run};
 use crate::decide::MAX_ATTEMPTS;
+use crate::slots::Slot;
 use crate::status_writer;
 use crate::volume_io::on_volume;
 
@@ -82,15 +82,15 @@ impl<T: Transfer> Run<'_, T> {
     }
 
     /// Acquires one of this node's slots. While all are in use the transfer is accepted, and shows what it waits for.
-    async fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, TransferError> {
-        let slots = Arc::clone(&self.services.slots);
-        if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
-            return Ok(slot);
-        }
+    async fn slot(&self) -> Result<Slot, TransferError> {
+        let request = match self.services.slots.request().try_acquire() {
+            Ok(slot) => return Ok(slot),
+            Err(request) => request,
+        };
         let (node, most) = (&self.services.settings.node, self.services.settings.concurrency);
         let _waiting = self.root.wait_in_queue(format!("waiting for one of {most} transfers on node {node} to end"));
         self.accept().await?;
-        let slot = self.unless_cancelled(slots.acquire_owned()).await?;
+        let slot = self.unless_cancelled(request.acquire()).await?;
         slot.map_err(|_| TransferError::Cancelled)
     }
 

@@ -46,6 +46,8 @@ impl<T: Transfer> Run<'_, T> {
         let interval = services.settings.progress_interval;
         let interval = if kind == MoverKind::BuiltIn { interval / BUILT_IN_INTERVAL_DIVISOR } else { interval };
         job.interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        job.memory = services.settings.memory;
+        job.sharing = services.slots.sharing();
         Ok(Prepared { directory, job, volume_path: inside, cache })
     }
 

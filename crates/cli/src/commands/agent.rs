@@ -39,6 +39,7 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
         node: options.node,
         pods_directory: options.pods_directory,
         concurrency: options.concurrency.into(),
+        memory: options.memory,
         progress_interval: options.progress_interval,
         cache: Some(options.cache_dir.unwrap_or_else(|| std::env::temp_dir().join("plimsoll-cache"))),
         cache_limit: options.cache_limit,

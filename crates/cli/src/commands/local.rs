@@ -70,6 +70,7 @@ fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSett
         identity: format!("{}-agent", plimsoll_local::NODE_NAME),
         pods_directory: directory.join("pods"),
         concurrency: 4,
+        memory: None,
         progress_interval: Duration::from_secs(1),
         cache: Some(directory.join("cache")),
         cache_limit: bytes(DEFAULT_CACHE_LIMIT).map_err(anyhow::Error::msg)?,

@@ -38,13 +38,8 @@ impl Buffers {
     pub(super) fn take(&self, stopped: impl Fn() -> bool) -> Result<Buffer> {
         let mut state = self.state();
         loop {
-            if let Some(bytes) = state.idle.pop() {
-                return Ok(self.wrap(bytes));
-            }
-            if state.bytes == 0 || state.bytes + self.0.size <= self.0.budget {
-                state.bytes += self.0.size;
-                // Untouched zeros take no memory.
-                return Ok(self.wrap(vec![0; self.0.size]));
+            if let Some(buffer) = self.next(&mut state) {
+                return Ok(buffer);
             }
             if stopped() {
                 return Err(RepositoryError::Cancelled);
@@ -52,6 +47,23 @@ impl Buffers {
             let waited = self.0.returned.wait_timeout(state, Duration::from_millis(50));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Takes a buffer with undefined content, if there is one now.
+    pub(super) fn try_take(&self) -> Option<Buffer> {
+        self.next(&mut self.state())
+    }
+
+    fn next(&self, state: &mut State) -> Option<Buffer> {
+        if let Some(bytes) = state.idle.pop() {
+            return Some(self.wrap(bytes));
+        }
+        let is_within_budget = state.bytes == 0 || state.bytes + self.0.size <= self.0.budget;
+        is_within_budget.then(|| {
+            state.bytes += self.0.size;
+            // Untouched zeros take no memory.
+            self.wrap(vec![0; self.0.size])
+        })
     }
 
     fn wrap(&self, bytes: Vec<u8>) -> Buffer {
@@ -94,7 +106,7 @@ impl Drop for Buffer {
                 state.idle.push(bytes);
             }
         }
-        self.pool.0.returned.notify_all();
+        self.pool.0.returned.notify_one();
     }
 }
 

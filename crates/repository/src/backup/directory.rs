@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::packer::BlobEncoder;
 use super::run::Run;
 use crate::Result;
 use crate::format::blob::BlobKind;
@@ -70,12 +69,7 @@ impl Drop for Directory {
 
 /// Completes an entry of a directory, with its node if it has one. The last entry stores the tree and completes the directory in
 /// its parent.
-pub(super) fn complete_entry(
-    run: &Run<'_>,
-    encoder: &mut BlobEncoder,
-    directory: Arc<Directory>,
-    node: Option<Node>,
-) -> Result<()> {
+pub(super) fn complete_entry(run: &Run<'_>, directory: Arc<Directory>, node: Option<Node>) -> Result<()> {
     let (mut directory, mut node) = (directory, node);
     loop {
         if let Some(node) = node.take() {
@@ -84,7 +78,7 @@ pub(super) fn complete_entry(
         if !directory.close() {
             return Ok(());
         }
-        let tree = save_tree(run, encoder, &directory)?;
+        let tree = save_tree(run, &directory)?;
         let Some(parent) = directory.parent.clone() else {
             run.set_root(tree);
             return Ok(());
@@ -97,14 +91,14 @@ pub(super) fn complete_entry(
     }
 }
 
-fn save_tree(run: &Run<'_>, encoder: &mut BlobEncoder, directory: &Directory) -> Result<Id> {
+fn save_tree(run: &Run<'_>, directory: &Directory) -> Result<Id> {
     let mut nodes = std::mem::take(&mut *directory.entries.lock().unwrap_or_else(PoisonError::into_inner));
     nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let mut json = Tree { nodes }.encode();
     let id = Id::of(&json);
     run.count_directory(directory.previous, id);
     if run.claim(BlobKind::Tree, id) {
-        run.store_blob(encoder, &run.trees, BlobKind::Tree, id, &mut json)?;
+        run.store_blob(&run.trees, BlobKind::Tree, id, &mut json)?;
     }
     Ok(id)
 }

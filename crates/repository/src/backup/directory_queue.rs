@@ -71,7 +71,7 @@ impl DirectoryQueue {
     /// Adds subdirectories, at least one. The last one takes over the walker's reference to the directory.
     pub(super) fn push(&self, path: PathBuf, position: WalkPosition, names: Vec<Vec<u8>>) {
         self.state().pending.push(ReadDirectory { path, position, names: names.into_iter().peekable() });
-        self.changed.notify_all();
+        self.changed.notify_one();
     }
 
     /// The next directory; `None` when all are done or `stopped` returns `true`.
@@ -83,6 +83,9 @@ impl DirectoryQueue {
             }
             if let Some(job) = state.next() {
                 state.active += 1;
+                if !state.pending.is_empty() {
+                    self.changed.notify_one();
+                }
                 return Some(job);
             }
             if state.active == 0 {
@@ -94,10 +97,13 @@ impl DirectoryQueue {
         }
     }
 
-    /// A walker has finished its directory.
+    /// A walker has finished its directory. After the last one all others may end.
     pub(super) fn done(&self) {
-        self.state().active -= 1;
-        self.changed.notify_all();
+        let mut state = self.state();
+        state.active -= 1;
+        if state.active == 0 {
+            self.changed.notify_all();
+        }
     }
 }
 

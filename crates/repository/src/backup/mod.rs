@@ -10,6 +10,7 @@
 mod buffers;
 mod directory;
 mod directory_queue;
+mod encoders;
 mod memory_plan;
 mod node;
 mod options;
@@ -19,6 +20,7 @@ mod scan;
 mod source;
 mod totals;
 mod upload;
+mod upload_limit;
 mod verify;
 mod walk;
 mod work_queue;
@@ -46,8 +48,10 @@ mod tests {
                 let mut encoder = BlobEncoder::new(compression, verify).expect("created");
                 let mut packer = Packer::new(BlobKind::Data, 1 << 20, Buffers::new(2 << 20, 4 << 20));
                 let mut plain = plain.clone();
-                let mut blob = encoder.encrypt(&key, BlobKind::Data, id, &mut plain)?;
-                packer.append(&key, &mut blob, || false).map(drop)
+                let blob = encoder.encrypt(&key, BlobKind::Data, id, &mut plain)?;
+                assert!(packer.append(&blob, || false)?.is_none(), "the pack is not full");
+                let pack = packer.take().expect("a pack");
+                pack.finish(&key, &mut encoder).map(|pack| assert_eq!(pack.id, Id::of(&pack.content)))
             };
             store(true, Id::of(&plain)).expect("it matches its ID");
             let error = store(true, Id::of(b"another")).expect_err("it does not match its ID");

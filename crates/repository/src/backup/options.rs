@@ -106,11 +106,13 @@ pub struct BackupOptions {
     pub device_ids: DeviceIds,
     /// The compression mode.
     pub compression: Compression,
-    /// The size at which a pack is closed; at most 32 MiB, because of the memory.
+    /// The size at which a pack is closed, limited by the memory.
     pub pack_size: usize,
-    /// The number of worker threads, limited by the memory; 0 means one for each processor.
+    /// The number of blobs to compress and encrypt at the same time, limited by the memory; 0 means one for each processor.
     pub workers: usize,
-    /// The number of walker threads, at least one. More than one, because a stat may be slow on a cold or remote file system.
+    /// The number of files to read at the same time, limited by the memory; 0 means one for each worker.
+    pub readers: usize,
+    /// The number of walker threads; 0 means one for two workers, at least two.
     pub walkers: usize,
     /// The scan for the total starts when the walk has taken this long or waits for the workers. Until then the walk is as fast, and
     /// may be complete if little has changed.
@@ -150,7 +152,8 @@ impl BackupOptions {
             compression: Compression::Auto,
             pack_size: DEFAULT_PACK_SIZE,
             workers: 0,
-            walkers: 2,
+            readers: 0,
+            walkers: 0,
             count_ahead_after: Duration::from_secs(10),
             index_every: DEFAULT_INDEX_BLOBS,
             verify: true,

@@ -20,6 +20,25 @@ pub(super) struct FinishedPack {
     pub blobs: Vec<PackedBlob>,
 }
 
+/// A pack that is full or last, without its header.
+pub(super) struct FullPack {
+    content: Buffer,
+    blobs: Vec<PackedBlob>,
+}
+
+impl FullPack {
+    /// Verifies the uncompressed blobs, and completes the pack with its header and its ID. That is most of the work on a pack, so
+    /// the packer must not be locked meanwhile.
+    pub(super) fn finish(self, key: &Key, encoder: &mut BlobEncoder) -> Result<FinishedPack> {
+        let Self { mut content, blobs } = self;
+        let mut hash = encoder.hash_content(key, content.as_ref(), &blobs)?;
+        let header = pack::encode_header(&blobs, key);
+        hash.update(&header);
+        content.extend_from_slice(&header);
+        Ok(FinishedPack { id: hash.finish(), content: Bytes::from_owner(content), blobs })
+    }
+}
+
 /// A pack being filled.
 pub(super) struct Packer {
     kind: BlobKind,
@@ -27,7 +46,6 @@ pub(super) struct Packer {
     buffers: Buffers,
     buffer: Option<Buffer>,
     blobs: Vec<PackedBlob>,
-    hash: Hash,
 }
 
 /// How much a pack may exceed its size: for its header and the end of its last blob.
@@ -35,26 +53,20 @@ pub(super) const SLACK: usize = 1024 * 1024;
 
 impl Packer {
     pub(super) fn new(kind: BlobKind, size: usize, buffers: Buffers) -> Self {
-        Self { kind, size, buffers, buffer: None, blobs: Vec::new(), hash: Hash::default() }
+        Self { kind, size, buffers, buffer: None, blobs: Vec::new() }
     }
 
-    /// Appends a blob. Returns the pack that was full before or is full now.
-    pub(super) fn append(
-        &mut self,
-        key: &Key,
-        blob: &mut EncryptedBlob<'_>,
-        stopped: impl Fn() -> bool,
-    ) -> Result<Option<FinishedPack>> {
-        let full = if self.has_no_room_for(blob) { self.finish(key) } else { None };
-        self.push(key, blob, stopped)?;
+    /// Appends a blob, which is only copied. Returns the pack that was full before or is full now.
+    pub(super) fn append(&mut self, blob: &EncryptedBlob<'_>, stopped: impl Fn() -> bool) -> Result<Option<FullPack>> {
+        let full = if self.has_no_room_for(blob) { self.take() } else { None };
+        self.push(blob, stopped)?;
         Ok(match full {
-            None if self.is_full() => self.finish(key),
+            None if self.is_full() => self.take(),
             full => full,
         })
     }
 
-    fn push(&mut self, key: &Key, blob: &mut EncryptedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
-        let hash = blob.hash_into(self.hash.clone(), key)?;
+    fn push(&mut self, blob: &EncryptedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
         if self.buffer.is_none() {
             self.buffer.insert(self.buffers.take(stopped)?).clear_aligned(ALIGNMENT);
         }
@@ -67,7 +79,6 @@ impl Packer {
         }
         let EncryptedBlob { id, uncompressed, .. } = *blob;
         self.blobs.push(PackedBlob { id, kind: self.kind, offset, length, uncompressed });
-        self.hash = hash;
         Ok(())
     }
 
@@ -83,42 +94,19 @@ impl Packer {
         self.length() >= self.size || self.blobs.len() >= pack::MAX_BLOBS
     }
 
-    /// Closes the pack; `None` if it is empty.
-    pub(super) fn finish(&mut self, key: &Key) -> Option<FinishedPack> {
-        let mut buffer = self.buffer.take()?;
-        let blobs = std::mem::take(&mut self.blobs);
-        let header = pack::encode_header(&blobs, key);
-        let mut hash = std::mem::take(&mut self.hash);
-        hash.update(&header);
-        buffer.extend_from_slice(&header);
-        Some(FinishedPack { id: hash.finish(), content: Bytes::from_owner(buffer), blobs })
+    /// Takes the pack and starts a new one; `None` if it is empty.
+    pub(super) fn take(&mut self) -> Option<FullPack> {
+        let content = self.buffer.take()?;
+        Some(FullPack { content, blobs: std::mem::take(&mut self.blobs) })
     }
 }
 
-/// A blob that is ready for a pack.
+/// A blob that is ready for a pack. A compressed one is verified; others are verified with their pack.
 pub(super) struct EncryptedBlob<'t> {
     pub id: Id,
     pub encrypted: EncryptedBytes<'t>,
     /// Length of the plain form if it is compressed, else 0.
     pub uncompressed: u32,
-    /// Verifies the blob while it is packed; `None` if that is done or disabled.
-    verifier: Option<&'t mut Verifier>,
-}
-
-impl EncryptedBlob<'_> {
-    /// The hash of a pack after this blob, which is verified meanwhile.
-    fn hash_into(&mut self, mut pack: Hash, key: &Key) -> Result<Hash> {
-        let Self { id, encrypted, verifier, .. } = self;
-        pack.update(&encrypted.iv);
-        match verifier {
-            Some(verifier) => {
-                verifier.verify_plain(key, *encrypted, id, &mut pack).map_err(|cause| verify_error(id, cause))?;
-            }
-            None => pack.update(encrypted.text),
-        }
-        pack.update(&encrypted.tag);
-        Ok(pack)
-    }
 }
 
 fn verify_error(id: &Id, cause: String) -> RepositoryError {
@@ -159,13 +147,35 @@ impl BlobEncoder {
         let too_large = |_| RepositoryError::corrupt(format!("blob {id}"), "too large for a pack");
         let length = u32::try_from(plain.len()).map_err(too_large)?;
         let compressed = self.compress(kind, plain);
-        let mut verifier = self.verifier.as_mut();
         let text = if compressed { self.scratch.as_mut_slice() } else { plain };
         let encrypted = key.encrypt_in_place(text);
-        if compressed && let Some(verifier) = verifier.take() {
+        if compressed && let Some(verifier) = &mut self.verifier {
             verifier.verify_compressed(key, encrypted, &id).map_err(|cause| verify_error(&id, cause))?;
         }
-        Ok(EncryptedBlob { id, encrypted, uncompressed: if compressed { length } else { 0 }, verifier })
+        Ok(EncryptedBlob { id, encrypted, uncompressed: if compressed { length } else { 0 } })
+    }
+
+    /// The hash of a pack's blobs. Uncompressed blobs are verified meanwhile: two hashes at a time cost little more than one.
+    fn hash_content(&mut self, key: &Key, content: &[u8], blobs: &[PackedBlob]) -> Result<Hash> {
+        let mut hash = Hash::default();
+        let Some(verifier) = &mut self.verifier else {
+            hash.update(content);
+            return Ok(hash);
+        };
+        for blob in blobs {
+            let stored = content.get(blob.offset as usize..).and_then(|rest| rest.get(..blob.length as usize));
+            let stored = stored.unwrap_or_default();
+            if blob.uncompressed > 0 {
+                hash.update(stored);
+                continue;
+            }
+            let failed = |cause| verify_error(&blob.id, cause);
+            let encrypted = EncryptedBytes::split(stored).map_err(|error| failed(error.to_string()))?;
+            hash.update(&encrypted.iv);
+            verifier.verify_plain(key, encrypted, &blob.id, &mut hash).map_err(failed)?;
+            hash.update(&encrypted.tag);
+        }
+        Ok(hash)
     }
 
     /// Compresses into the scratch buffer. Returns whether to store the result. Trees are always compressed: an uncompressed tree

@@ -9,6 +9,7 @@ use plimsoll_progress::{Meter, Task, Total, Unit};
 
 use super::buffers::Buffers;
 use super::directory_queue::DirectoryQueue;
+use super::encoders::Encoders;
 use super::memory_plan::MemoryPlan;
 use super::node::NodeBuilder;
 use super::options::{BackupOptions, Parent};
@@ -62,7 +63,7 @@ pub struct BackupOutcome {
 /// The maximum number of listed problems; the rest is only counted.
 const MAX_PROBLEMS: usize = 1000;
 /// The number of sets of claimed data blobs, to reduce contention.
-const SHARDS: usize = 4;
+const SHARDS: usize = 16;
 
 pub(super) struct Meters {
     pub task: Task,
@@ -103,6 +104,7 @@ pub(super) struct Run<'a> {
     pub trees: Mutex<Packer>,
     pub meters: Meters,
     pub chunk_buffers: Buffers,
+    encoders: Encoders,
     memory: MemoryPlan,
     data: Vec<Mutex<Packer>>,
     claimed: [Mutex<IdSet>; SHARDS],
@@ -117,10 +119,6 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    pub(super) fn encoder(&self) -> Result<BlobEncoder> {
-        BlobEncoder::new(self.options.compression, self.options.verify)
-    }
-
     /// The open data pack of this worker.
     pub(super) fn data_packer(&self, worker: usize) -> &Mutex<Packer> {
         &self.data[worker % self.data.len()]
@@ -140,29 +138,29 @@ impl Run<'_> {
     }
 
     /// Compresses, encrypts and packs a new blob. Overwrites its plain bytes.
-    pub(super) fn store_blob(
-        &self,
-        encoder: &mut BlobEncoder,
-        packer: &Mutex<Packer>,
-        kind: BlobKind,
-        id: Id,
-        plain: &mut [u8],
-    ) -> Result<()> {
-        let key = &self.repository.key;
-        let added = plain.len() as u64;
-        let mut blob = encoder.encrypt(key, kind, id, plain)?;
-        let full = {
-            let mut packer = packer.lock().unwrap_or_else(PoisonError::into_inner);
-            packer.append(key, &mut blob, || self.is_stopped())?
-        };
-        let blobs = if kind == BlobKind::Tree { &self.counters.tree_blobs } else { &self.counters.data_blobs };
-        blobs.fetch_add(1, Ordering::Relaxed);
-        self.counters.data_added.fetch_add(added, Ordering::Relaxed);
-        self.counters.data_added_packed.fetch_add(blob.encrypted.stored_length() as u64, Ordering::Relaxed);
-        match full {
+    pub(super) fn store_blob(&self, packer: &Mutex<Packer>, kind: BlobKind, id: Id, plain: &mut [u8]) -> Result<()> {
+        let finished = self.encoders.with(
+            || self.is_stopped(),
+            |encoder| {
+                let key = &self.repository.key;
+                let added = plain.len() as u64;
+                let blob = encoder.encrypt(key, kind, id, plain)?;
+                let full = packer.lock().unwrap_or_else(PoisonError::into_inner).append(&blob, || self.is_stopped())?;
+                self.count_blob(kind, added, blob.encrypted.stored_length() as u64);
+                full.map(|pack| pack.finish(key, encoder)).transpose()
+            },
+        )?;
+        match finished {
             Some(pack) => self.uploads.submit(pack, self.cancel),
             None => Ok(()),
         }
+    }
+
+    fn count_blob(&self, kind: BlobKind, added: u64, stored: u64) {
+        let blobs = if kind == BlobKind::Tree { &self.counters.tree_blobs } else { &self.counters.data_blobs };
+        blobs.fetch_add(1, Ordering::Relaxed);
+        self.counters.data_added.fetch_add(added, Ordering::Relaxed);
+        self.counters.data_added_packed.fetch_add(stored, Ordering::Relaxed);
     }
 
     pub(super) fn count_file(&self, is_in_parent: bool, size: u64) {
@@ -248,7 +246,7 @@ impl Run<'_> {
 
     /// Reads and stores all files. Returns the root tree.
     fn read_all(&self, previous: Option<Id>, lock: &Lock) -> Result<Id> {
-        let walkers = self.options.walkers.max(1);
+        let walkers = self.memory.walkers;
         let walking = AtomicUsize::new(walkers);
         std::thread::scope(|scope| {
             scope.spawn(|| scan(self));
@@ -269,12 +267,12 @@ impl Run<'_> {
                 let end = OnThreadEnd { run: self, end: || () };
                 let work = move || {
                     let _end = end;
-                    self.work(number);
+                    Worker::new(self, number).run();
                 };
                 let worker = std::thread::Builder::new().spawn_scoped(scope, work);
                 worker.map_err(|error| self.fail(RepositoryError::local(Path::new("worker thread"), &error))).ok()
             };
-            let working: Vec<_> = (0..self.memory.workers).filter_map(worker).collect();
+            let working: Vec<_> = (0..self.memory.readers).filter_map(worker).collect();
             // Reading may start before the lock is confirmed; storing may not.
             let confirmed = lock
                 .wait_until_confirmed(self.cancel)
@@ -289,8 +287,8 @@ impl Run<'_> {
 
     /// Runs a walker. The first one starts with the targets; the others walk the directories that it finds.
     fn walk(&self, is_first: bool, previous: Option<Id>) {
-        let walked =
-            Walker::new(self).and_then(|walker| if is_first { walker.walk(previous) } else { walker.walk_queue() });
+        let walker = Walker::new(self);
+        let walked = if is_first { walker.walk(previous) } else { walker.walk_queue() };
         if let Err(error) = walked {
             self.fail(error);
         }
@@ -308,13 +306,6 @@ impl Run<'_> {
         self.queue.close();
     }
 
-    fn work(&self, number: usize) {
-        match Worker::new(self, number) {
-            Ok(worker) => worker.run(),
-            Err(error) => self.fail(error),
-        }
-    }
-
     /// Writes index files when they are due, and stops the backup when the lock is lost.
     fn watch(&self, lock: &Lock, done: impl Fn() -> bool) {
         while !done() {
@@ -328,10 +319,10 @@ impl Run<'_> {
     /// Stores the open packs and then the index, before a snapshot may refer to them.
     fn store_all(&self) -> Result<()> {
         for packer in self.data.iter().chain([&self.trees]) {
-            let pack = packer.lock().unwrap_or_else(PoisonError::into_inner).finish(&self.repository.key);
-            if let Some(pack) = pack {
-                self.uploads.submit(pack, self.cancel)?;
-            }
+            let Some(pack) = packer.lock().unwrap_or_else(PoisonError::into_inner).take() else { continue };
+            let finish = |encoder: &mut BlobEncoder| pack.finish(&self.repository.key, encoder);
+            let pack = self.encoders.with(|| self.is_stopped(), finish)?;
+            self.uploads.submit(pack, self.cancel)?;
         }
         self.uploads.finish(self.cancel)
     }
@@ -400,7 +391,7 @@ impl Repository {
         let PreparedBackup { lock, parent, index, unindexed } = self.prepare_backup(options, task, cancel)?;
         hint_if_not_locked(&lock, task);
         let meters = meters(task, parent.is_none());
-        let memory = MemoryPlan::plan(options);
+        let memory = MemoryPlan::plan(options, self.memory().for_buffers(index.len()), system::processors());
         let pack_buffers = Buffers::new(memory.pack_buffer(), memory.pack_budget());
         let packer = |kind| Mutex::new(Packer::new(kind, memory.pack_size, pack_buffers.clone()));
         let run = Run {
@@ -411,13 +402,14 @@ impl Repository {
             chunker: Chunker::new(self.config.polynomial),
             node_builder: NodeBuilder::new(options),
             reader: BlobReader::new(self, &index, cancel),
-            uploads: Uploads::new(self, &lock, &meters, (memory.uploads, options.index_every), unindexed),
+            uploads: Uploads::new(self, &lock, &meters, (memory.upload_limit(), options.index_every), unindexed),
             directories: DirectoryQueue::new(),
             large_directory: Mutex::default(),
-            queue: WorkQueue::new(memory.workers),
+            queue: WorkQueue::new(memory.readers),
             trees: packer(BlobKind::Tree),
             data: (0..memory.open_packs).map(|_| packer(BlobKind::Data)).collect(),
             meters,
+            encoders: Encoders::new(memory.workers, options)?,
             chunk_buffers: Buffers::new(MAX_CHUNK_SIZE, memory.chunk_budget()),
             memory,
             claimed: std::array::from_fn(|_| Mutex::default()),

@@ -7,6 +7,7 @@ use plimsoll_progress::{Meter, Task};
 
 use super::packer::FinishedPack;
 use super::run::Meters;
+use super::upload_limit::UploadLimit;
 use crate::cancel::Cancel;
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::index::{self, IndexedPack};
@@ -23,8 +24,6 @@ pub(super) struct Uploads<'a> {
     task: Task,
     /// The meter of file bytes: those in a new pack are done when it is stored.
     bytes: Meter,
-    /// The maximum number of concurrent uploads.
-    max_concurrent: usize,
     /// The number of blobs in an index file.
     index_every: usize,
     state: Arc<(Mutex<State>, Condvar)>,
@@ -43,6 +42,7 @@ enum Gate {
 struct State {
     gate: Gate,
     in_flight: usize,
+    limit: UploadLimit,
     /// Stored packs that are not in the index.
     stored: Vec<IndexedPack>,
     blobs: usize,
@@ -51,34 +51,27 @@ struct State {
 }
 
 impl<'a> Uploads<'a> {
-    /// The limits are the number of concurrent uploads and of blobs in an index file. `unindexed` are packs of an earlier run that are
+    /// The limits are those of concurrent uploads and of blobs in an index file. `unindexed` are packs of an earlier run that are
     /// not in the index.
     pub(super) fn new(
         repository: &'a Arc<Repository>,
         lock: &'a Arc<Lock>,
         meters: &Meters,
-        (max_concurrent, index_every): (usize, usize),
+        (limit, index_every): (UploadLimit, usize),
         unindexed: Vec<IndexedPack>,
     ) -> Self {
         let blobs = unindexed.iter().map(|pack| pack.blobs.len()).sum();
         let state = State {
             gate: Gate::Waiting,
             in_flight: 0,
+            limit,
             stored: unindexed,
             blobs,
             indexed: Instant::now(),
             failure: None,
         };
         let (task, bytes) = (meters.task.clone(), meters.bytes.clone());
-        Self {
-            repository,
-            lock,
-            task,
-            bytes,
-            max_concurrent,
-            index_every,
-            state: Arc::new((Mutex::new(state), Condvar::new())),
-        }
+        Self { repository, lock, task, bytes, index_every, state: Arc::new((Mutex::new(state), Condvar::new())) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -93,15 +86,17 @@ impl<'a> Uploads<'a> {
 
     /// Starts the upload of a pack; waits while the maximum is in flight. Returns an error after a failed upload.
     pub(super) fn submit(&self, pack: FinishedPack, cancel: &Cancel) -> Result<()> {
-        self.wait_below(self.max_concurrent, cancel)?;
+        self.wait_for_slot(cancel)?;
         self.lock.check()?;
         self.state().in_flight += 1;
         let (repository, state, bytes) = (self.repository.clone(), self.state.clone(), self.bytes.clone());
         let FinishedPack { id, content, blobs } = pack;
         self.repository.runtime.spawn(async move {
+            let started = Instant::now();
             let done = repository.store.put(&FileKind::Pack.key_of(&id), content).await;
             let mut now = state.0.lock().unwrap_or_else(PoisonError::into_inner);
             now.in_flight -= 1;
+            now.limit.record_upload(started.elapsed());
             match done {
                 Ok(()) => {
                     bytes.add(bytes_of_files(&blobs));
@@ -116,11 +111,26 @@ impl<'a> Uploads<'a> {
         Ok(())
     }
 
-    /// Waits until fewer than `limit` uploads are in flight.
-    fn wait_below(&self, limit: usize, cancel: &Cancel) -> Result<()> {
+    /// Waits until one more upload may start.
+    fn wait_for_slot(&self, cancel: &Cancel) -> Result<()> {
+        self.wait_while(cancel, |state| {
+            let is_full = state.in_flight >= state.limit.current();
+            if is_full {
+                state.limit.record_wait();
+            }
+            is_full
+        })
+    }
+
+    /// Waits while `is_busy` and the packs may not be stored.
+    fn wait_while(&self, cancel: &Cancel, mut is_busy: impl FnMut(&mut State) -> bool) -> Result<()> {
         let mut state = self.state();
         let mut waiting = None;
-        while state.gate != Gate::Open || state.in_flight >= limit {
+        loop {
+            let busy = is_busy(&mut state);
+            if !busy && state.gate == Gate::Open {
+                break;
+            }
             cancel.check()?;
             if state.gate == Gate::Closed {
                 return Err(RepositoryError::Cancelled);
@@ -128,7 +138,7 @@ impl<'a> Uploads<'a> {
             let (guard, _) =
                 self.state.1.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
-            if waiting.is_none() && state.in_flight >= limit {
+            if waiting.is_none() && is_busy(&mut state) {
                 waiting =
                     Some(self.task.wait(format!("waiting for uploads of packs to {}", self.repository.store.name())));
             }
@@ -168,7 +178,7 @@ impl<'a> Uploads<'a> {
 
     /// Waits for all uploads, then writes the index.
     pub(super) fn finish(&self, cancel: &Cancel) -> Result<()> {
-        self.wait_below(1, cancel)?;
+        self.wait_while(cancel, |state| state.in_flight > 0)?;
         self.write_index(cancel)
     }
 

@@ -12,7 +12,6 @@ use super::directory::{Directory, complete_entry};
 use super::directory_queue::{DirectoryJob, WalkPosition};
 use super::node::{AttributeSource, attributes};
 use super::options::Target;
-use super::packer::BlobEncoder;
 use super::run::Run;
 use super::source::{Folder, Source, Stat};
 use super::totals::Amount;
@@ -30,7 +29,6 @@ const LARGE_DIRECTORY: usize = 100_000;
 
 pub(super) struct Walker<'r, 'a> {
     run: &'r Run<'a>,
-    encoder: BlobEncoder,
     batch: Vec<FileJob>,
     batch_bytes: u64,
 }
@@ -54,8 +52,8 @@ fn sort(entries: &mut Vec<Entry>) {
 }
 
 impl<'r, 'a> Walker<'r, 'a> {
-    pub(super) fn new(run: &'r Run<'a>) -> Result<Self> {
-        Ok(Self { run, encoder: run.encoder()?, batch: Vec::new(), batch_bytes: 0 })
+    pub(super) fn new(run: &'r Run<'a>) -> Self {
+        Self { run, batch: Vec::new(), batch_bytes: 0 }
     }
 
     /// Walks the targets, and then the queue together with the other walkers. The root is complete when all walkers and workers are
@@ -81,7 +79,7 @@ impl<'r, 'a> Walker<'r, 'a> {
                 self.walk_target_tree(Path::new("/"), &targets, &root, tree.as_ref())?;
             }
         }
-        complete_entry(run, &mut self.encoder, root, None)
+        complete_entry(run, root, None)
     }
 
     /// Walks directories of the queue until it is empty and no walker is active.
@@ -114,7 +112,7 @@ impl<'r, 'a> Walker<'r, 'a> {
             self.add_folder_attributes(path, &folder, &mut node);
             let known = position.parent_tree(name);
             let below = position.directory.add_child(node, known);
-            complete_entry(self.run, &mut self.encoder, position.directory, None)?;
+            complete_entry(self.run, position.directory, None)?;
             position = WalkPosition { directory: below, previous: self.previous_tree(known), ..position };
         }
         let mut entries = self.read_directory(&folder).map_err(failed)?;
@@ -159,7 +157,7 @@ impl<'r, 'a> Walker<'r, 'a> {
                     let below = directory.add_child(node, known);
                     let tree = self.previous_tree(known);
                     self.walk_target_tree(&path, children, &below, tree.as_ref())?;
-                    complete_entry(self.run, &mut self.encoder, below, None)?;
+                    complete_entry(self.run, below, None)?;
                 }
             }
         }
@@ -201,7 +199,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         }
         drop(folder);
         if folders.is_empty() {
-            return complete_entry(self.run, &mut self.encoder, position.directory, None);
+            return complete_entry(self.run, position.directory, None);
         }
         self.run.directories.push(path.to_owned(), position, folders);
         Ok(())
@@ -235,7 +233,7 @@ impl<'r, 'a> Walker<'r, 'a> {
     ) -> Result<()> {
         let node = self.node(path, name, (folder, stat));
         let below = position.directory.add_child(node, position.parent_tree(name));
-        complete_entry(self.run, &mut self.encoder, below, None)
+        complete_entry(self.run, below, None)
     }
 
     /// Stores an entry that is not a directory.
@@ -264,7 +262,7 @@ impl<'r, 'a> Walker<'r, 'a> {
                 if error.kind() != std::io::ErrorKind::NotFound {
                     self.run.problem(path, &error);
                 }
-                return complete_entry(self.run, &mut self.encoder, parent.directory.clone(), None);
+                return complete_entry(self.run, parent.directory.clone(), None);
             }
         };
         let lock = || self.run.large_directory.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,16 +55,22 @@ struct State {
     was_full: bool,
 }
 
-/// The queue between the walkers and the workers.
+/// The queue between the walkers and the workers. Each event wakes only threads that can go on.
 pub(super) struct WorkQueue {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Workers wait for work.
+    added: Condvar,
+    /// Walkers wait for room.
+    taken: Condvar,
+    /// The scan waits for the first wait of a walker.
+    filled: Condvar,
     limit: usize,
 }
 
 impl WorkQueue {
     pub(super) fn new(workers: usize) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), limit: workers * 2 }
+        let (added, taken, filled) = Default::default();
+        Self { state: Mutex::default(), added, taken, filled, limit: workers * 2 }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,14 +84,16 @@ impl WorkQueue {
             if stopped() {
                 return;
             }
-            state.was_full = true;
+            if !std::mem::replace(&mut state.was_full, true) {
+                self.filled.notify_all();
+            }
             let (guard, _) =
-                self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
+                self.taken.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
         }
         state.files.push_back(batch);
         drop(state);
-        self.changed.notify_all();
+        self.added.notify_one();
     }
 
     /// Waits until the queue was full or is closed, or `stopped` returns `true`.
@@ -93,7 +101,7 @@ impl WorkQueue {
         let mut state = self.state();
         while !state.was_full && !state.closed && !stopped() {
             let (guard, _) =
-                self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
+                self.filled.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
         }
     }
@@ -106,14 +114,15 @@ impl WorkQueue {
         }
         state.chunks.push_back(chunk);
         drop(state);
-        self.changed.notify_all();
+        self.added.notify_one();
         None
     }
 
     /// Closes the queue: no more files will be added.
     pub(super) fn close(&self) {
         self.state().closed = true;
-        self.changed.notify_all();
+        self.added.notify_all();
+        self.filled.notify_all();
     }
 
     /// The next work; `None` when the queue is closed and all workers are done, or `stopped` returns `true`.
@@ -126,25 +135,31 @@ impl WorkQueue {
             if let Some(work) = state.next() {
                 state.active += 1;
                 drop(state);
-                self.changed.notify_all();
+                if matches!(work, Work::Files(_)) {
+                    self.taken.notify_one();
+                }
                 return Some(work);
             }
             if state.closed && state.active == 0 {
-                self.changed.notify_all();
                 return None;
             }
             state.idle += 1;
             let (guard, _) =
-                self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
+                self.added.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
             state.idle -= 1;
         }
     }
 
-    /// A worker has finished its work.
+    /// A worker has finished its work. After the last one all others may end.
     pub(super) fn done(&self) {
-        self.state().active -= 1;
-        self.changed.notify_all();
+        let mut state = self.state();
+        state.active -= 1;
+        let is_last = state.closed && state.active == 0;
+        drop(state);
+        if is_last {
+            self.added.notify_all();
+        }
     }
 }
 

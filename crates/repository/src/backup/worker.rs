@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::buffers::Buffer;
 use super::directory::{Directory, complete_entry};
 use super::node::{AttributeSource, attributes};
-use super::packer::BlobEncoder;
 use super::run::Run;
 use super::source::Stat;
 use super::totals::Amount;
@@ -39,7 +38,6 @@ struct FileProgress {
 /// A worker thread.
 pub(super) struct Worker<'r, 'a> {
     run: &'r Run<'a>,
-    encoder: BlobEncoder,
     /// The number of the open pack that this worker fills.
     number: usize,
     buffer: Option<Buffer>,
@@ -58,8 +56,8 @@ enum ChunkRead {
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
-    pub(super) fn new(run: &'r Run<'a>, number: usize) -> Result<Self> {
-        Ok(Self { run, encoder: run.encoder()?, number, buffer: None, rest: Vec::new(), waiting: None })
+    pub(super) fn new(run: &'r Run<'a>, number: usize) -> Self {
+        Self { run, number, buffer: None, rest: Vec::new(), waiting: None }
     }
 
     /// Runs until the queue is closed and empty.
@@ -79,6 +77,15 @@ impl<'r, 'a> Worker<'r, 'a> {
     }
 
     fn take_buffer(&mut self) -> Result<Buffer> {
+        if self.buffer.is_none() {
+            self.buffer = self.run.chunk_buffers.try_take();
+        }
+        if self.buffer.is_none()
+            && let Some(waiting) = self.waiting.take()
+        {
+            // It may hold the buffer that all others wait for.
+            self.save_one(waiting)?;
+        }
         match self.buffer.take() {
             Some(buffer) => Ok(buffer),
             None => self.run.chunk_buffers.take(|| self.run.is_stopped()),
@@ -112,7 +119,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         } else {
             self.run.count_removed(job.size);
         }
-        complete_entry(self.run, &mut self.encoder, job.directory.clone(), None)
+        complete_entry(self.run, job.directory.clone(), None)
     }
 
     fn save_content(&mut self, job: &FileJob, file: &File, mut node: Node, expected: u64) -> Result<()> {
@@ -133,7 +140,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         node.size = filled as u64;
         node.content = Some(content);
         self.run.count_file(job.is_in_parent, node.size);
-        complete_entry(self.run, &mut self.encoder, job.directory.clone(), Some(node))
+        complete_entry(self.run, job.directory.clone(), Some(node))
     }
 
     /// Adds the growth of a file to the total of the walk.
@@ -284,7 +291,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             let chunks = std::mem::take(&mut progress.chunks);
             progress.node.take().map(|node| Node { content: Some(chunks), ..node })
         };
-        complete_entry(self.run, &mut self.encoder, file.directory.clone(), node)
+        complete_entry(self.run, file.directory.clone(), node)
     }
 
     /// Stores a chunk unless it is stored already. Overwrites its bytes. They count as done now if the chunk exists, otherwise when
@@ -294,6 +301,6 @@ impl<'r, 'a> Worker<'r, 'a> {
             self.run.meters.bytes.add(plain.len() as u64);
             return Ok(());
         }
-        self.run.store_blob(&mut self.encoder, self.run.data_packer(self.number), BlobKind::Data, id, plain)
+        self.run.store_blob(self.run.data_packer(self.number), BlobKind::Data, id, plain)
     }
 }

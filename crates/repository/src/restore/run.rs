@@ -30,15 +30,14 @@ use crate::format::time::Time;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
 use crate::read_ahead::{ReadAhead, ReadRequest};
+use crate::read_plan::ReadPlan;
 use crate::repository::Repository;
 use crate::store_waits::{hint_if_not_locked, show_waits};
-use crate::{RepositoryError, Result};
+use crate::{RepositoryError, Result, system};
 
 const MAX_PROBLEMS: usize = 1000;
 /// The advice for a missing index file.
 const REPAIR_INDEX_ADVICE: &str = "; if its pack exists, run restic repair index or another backup to this repository";
-/// Limited by the memory: each may have a blob of 8 MiB in three forms, or two of half that size.
-const MAX_WORKERS: usize = 4;
 
 pub(super) struct Meters {
     pub task: Task,
@@ -59,6 +58,7 @@ pub(super) struct Run<'a> {
     pub new_file_defaults: NewFileDefaults,
     /// Whether the target supports direct I/O.
     pub direct_io_state: DirectIoState,
+    plan: ReadPlan,
     lock: &'a Lock,
     is_confirmed: OnceLock<()>,
     outcome: Mutex<RestoreOutcome>,
@@ -117,13 +117,6 @@ impl Run<'_> {
         if self.options.delete { self.remove(entry) } else { entry.remove_if_empty() }
     }
 
-    fn workers(&self) -> usize {
-        let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        // One worker decodes while another waits for the disk.
-        let requested = if self.options.workers > 0 { self.options.workers } else { 2 * processors };
-        requested.clamp(1, MAX_WORKERS)
-    }
-
     /// Fetches and writes all files of a batch.
     fn write_batch(&self, batch: &mut RestoreBatch) -> Result<()> {
         let ranges = batch.ranges();
@@ -154,9 +147,9 @@ impl Run<'_> {
             bytes: range.bytes.clone(),
             context: range,
         };
-        let read_ahead = ReadAhead::default();
+        let read_ahead = ReadAhead::new(self.plan.read_ahead);
         std::thread::scope(|scope| {
-            for _ in 0..self.workers() {
+            for _ in 0..self.plan.workers {
                 scope.spawn(|| Writer::new(self, batch).write_fetched(&read_ahead));
             }
             read_ahead.fetch_all(self.repository, ranges.into_iter().map(request), || self.is_stopped());
@@ -165,7 +158,7 @@ impl Run<'_> {
 
     /// Writes from local packs: each worker reads its own ranges.
     fn write_from_files(&self, batch: &RestoreBatch, ranges: &[PackRange]) {
-        let workers = self.workers();
+        let workers = self.plan.workers;
         let shares = WorkShares::new(ranges.len(), workers);
         std::thread::scope(|scope| {
             for worker in 0..workers {
@@ -542,6 +535,7 @@ impl Repository {
             target,
             new_file_defaults,
             direct_io_state: DirectIoState::default(),
+            plan: ReadPlan::restore(options.workers, self.memory().for_buffers(index.len()), system::processors()),
             lock: &lock,
             is_confirmed: OnceLock::new(),
             outcome: Mutex::default(),

@@ -13,7 +13,7 @@ use plimsoll_repository::format::key::KeyFile;
 use plimsoll_repository::format::tree::{Attribute, Node, NodeKind, Tree};
 use plimsoll_repository::format::{pack, unpacked};
 use plimsoll_repository::restore::RestoreOptions;
-use plimsoll_repository::{Cancel, Id, OpenOptions, ReadData, Repository};
+use plimsoll_repository::{Cancel, Id, MemoryLimit, OpenOptions, ReadData, Repository};
 use plimsoll_store::Store;
 
 use crate::s3;
@@ -23,8 +23,10 @@ const FOLDER: &str = "PLIMSOLL_TEST_MEASURED_FOLDER";
 const WORK: &str = "PLIMSOLL_TEST_MEASURED_WORK";
 /// The port of the S3 server, if the repository is on one.
 const PORT: &str = "PLIMSOLL_TEST_MEASURED_PORT";
+/// The configured memory limit, if there is one.
+const LIMIT: &str = "PLIMSOLL_TEST_MEASURED_LIMIT";
 
-/// The limit: 200 MB and 60 bytes for each blob of the repository.
+/// The default limit on two processors: 200 MB and 60 bytes for each blob of the repository.
 const MAX_MEMORY: u64 = 200_000_000;
 const BYTES_PER_BLOB: u64 = 60;
 /// The additional memory for an entry of a large directory.
@@ -40,17 +42,25 @@ fn measured_process() {
         Ok(port) => s3::store(port.parse().expect("a port")),
         Err(_) => Store::directory(folder.join("repository"), "").expect("a store"),
     };
-    let opened = Repository::open(store, runtime.handle().clone(), PASSWORD.as_bytes(), OpenOptions::default());
+    let bytes = std::env::var(LIMIT).ok().map(|limit| limit.parse().expect("a number"));
+    // The control group of the tests may have a limit of its own.
+    let memory = MemoryLimit { bytes: Some(bytes.unwrap_or(MAX_MEMORY)), operations: 1 };
+    let options = OpenOptions { memory, ..OpenOptions::default() };
+    let opened = Repository::open(store, runtime.handle().clone(), PASSWORD.as_bytes(), options);
     let (repository, task, cancel) = (Arc::new(opened.expect("opens")), task("measured"), Cancel::default());
     match work.as_str() {
         "backup" => {
             // As many threads as on a large machine.
-            let options = BackupOptions { workers: 3, ..BackupOptions::new(Target::Content(folder.join("source"))) };
+            let options = BackupOptions {
+                workers: 16,
+                readers: 32,
+                ..BackupOptions::new(Target::Content(folder.join("source")))
+            };
             drop(repository.backup(&options, &task, &cancel).expect("backs up"));
         }
         "restore" => {
             let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
-            let options = RestoreOptions { workers: 4, ..RestoreOptions::new(snapshot, folder.join("restored")) };
+            let options = RestoreOptions { workers: 32, ..RestoreOptions::new(snapshot, folder.join("restored")) };
             drop(repository.restore(&options, &task, &cancel).expect("restores"));
         }
         "list" => {
@@ -71,11 +81,11 @@ fn measured_process() {
 
 /// The peak memory of a process with this work on a directory, in bytes.
 fn peak_of(testbed: &Testbed, work: &str) -> u64 {
-    peak_on(testbed, work, None)
+    peak_on(testbed, work, None, None)
 }
 
-/// The peak memory on an S3 server, if there is one.
-fn peak_on(testbed: &Testbed, work: &str, server: Option<&s3::Server>) -> u64 {
+/// The peak memory on an S3 server, if there is one, with this configured limit.
+fn peak_on(testbed: &Testbed, work: &str, server: Option<&s3::Server>, limit: Option<u64>) -> u64 {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command
         .args(["--exact", "memory::measured_process", "--ignored"])
@@ -84,6 +94,9 @@ fn peak_on(testbed: &Testbed, work: &str, server: Option<&s3::Server>) -> u64 {
         .stdin(Stdio::null());
     if let Some(server) = server {
         command.env(PORT, server.port.to_string());
+    }
+    if let Some(limit) = limit {
+        command.env(LIMIT, limit.to_string());
     }
     let output = command.output().expect("runs");
     assert!(output.status.success(), "{work}: {}", String::from_utf8_lossy(&output.stdout));
@@ -215,9 +228,10 @@ fn backup_restore_and_check_stay_within_the_memory_limit() {
     let testbed = Testbed::new();
     fill(&testbed);
     drop(testbed.init());
-    for work in ["backup", "restore", "check"] {
-        let peak = peak_of(&testbed, work);
-        assert!(peak < MAX_MEMORY, "{work} took {} MB", peak / 1_000_000);
+    // Threads as on a large machine, in less and in more memory than usual.
+    for (limit, work) in [(120, "backup"), (500, "backup"), (120, "restore"), (500, "restore"), (500, "check")] {
+        let peak = peak_on(&testbed, work, None, Some(limit * 1_000_000));
+        assert!(peak < limit * 1_000_000, "{work} took {} of {limit} MB", peak / 1_000_000);
     }
 }
 
@@ -229,7 +243,7 @@ fn the_memory_limit_holds_on_an_s3_server() {
     let handle = testbed.runtime.handle().clone();
     drop(Repository::init(s3::store(server.port), handle, PASSWORD.as_bytes()).expect("initializes"));
     for work in ["backup", "restore", "check"] {
-        let peak = peak_on(&testbed, work, Some(&server));
+        let peak = peak_on(&testbed, work, Some(&server), None);
         assert!(peak < MAX_MEMORY, "{work} took {} MB", peak / 1_000_000);
     }
 }
