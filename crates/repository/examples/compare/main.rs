@@ -1,8 +1,10 @@
-//! The benchmark: restic, kopia and ours take turns on the same data, in a directory and on an S3 server 50 ms away, and
-//! on a tree of a million files. `make bench-repository` runs it; it stops by itself and prints tables.
+//! The benchmark: restic, kopia and ours take turns on the same data, in a directory and on an S3 server behind a modelled line
+//! (round trip, rate of each connection, slow start, cost of connecting), and on a tree of a million files. `make bench-repository` runs it; it stops by itself and prints tables.
 //!
 //! `cargo run --release -p plimsoll-repository --example compare -- [--rounds 3] [--scale 1] [--work DIR]
-//!  [--only directory,s3,many] [--programs plimsoll,restic,kopia]`
+//!  [--only directory,s3,many] [--programs plimsoll,restic,kopia] [--round-trip 50] [--rate 80]`
+//!
+//! `--round-trip` is in milliseconds, `--rate` in MiB/s for each connection.
 //!
 //! Programs are looked for where `hack/install` puts them and in the path; our own is the example `repository`, a process
 //! like the others, so that starting up counts. Figures are medians; only ratios of one run mean anything.
@@ -20,16 +22,13 @@ use std::time::Duration;
 use data::Scale;
 use peers::{Peer, RepositoryStore, Step, find};
 use plimsoll_testkit::memory;
-use remote_server::RemoteServer;
+use remote_server::{Line, RemoteServer};
 use table::Table;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The latency of the S3 server.
-const DELAY: Duration = Duration::from_millis(50);
-
 /// The options, each with a value.
-const OPTIONS: [&str; 5] = ["--rounds", "--scale", "--work", "--only", "--programs"];
+const OPTIONS: [&str; 7] = ["--rounds", "--scale", "--work", "--only", "--programs", "--round-trip", "--rate"];
 
 struct Bench {
     work: PathBuf,
@@ -37,6 +36,8 @@ struct Bench {
     programs: String,
     rounds: usize,
     scale: Scale,
+    /// The line to the S3 server.
+    line: Line,
 }
 
 impl Bench {
@@ -113,10 +114,13 @@ impl Bench {
         };
         let folder = self.work.join("s3");
         let _ = fs::remove_dir_all(&folder);
-        let server = RemoteServer::start(&program, &folder, DELAY)?;
+        let server = RemoteServer::start(&program, &folder, self.line)?;
         let peers =
             self.peers(&RepositoryStore::S3 { url: server.url(), process: server.process(), folder: folder.clone() })?;
-        self.standard(&peers, "standard data, S3 with 50 ms")?;
+        let Line { round_trip, rate } = self.line;
+        let (milliseconds, rate) = (round_trip.as_millis(), rate / f64::from(1 << 20));
+        let title = format!("standard data, S3 with {milliseconds} ms and {rate:.0} MiB/s for each connection");
+        self.standard(&peers, &title)?;
         drop(server);
         let _ = fs::remove_dir_all(&folder);
         Ok(())
@@ -152,7 +156,12 @@ fn main() -> Result<(), Failure> {
     let (rounds, scale) = (number("--rounds", 3)?, Scale(number("--scale", 1)?.clamp(1, 100)));
     let only = option("--only").unwrap_or_else(|| "directory,s3,many".into());
     let programs = option("--programs").unwrap_or_else(|| "plimsoll,restic,kopia".into());
-    let bench = Bench { work, programs, rounds, scale };
+    let (round_trip, rate) = (number("--round-trip", 50)?, number("--rate", 80)?);
+    let line = Line {
+        round_trip: Duration::from_millis(round_trip.try_into()?),
+        rate: f64::from(u32::try_from(rate)?) * f64::from(1 << 20),
+    };
+    let bench = Bench { work, programs, rounds, scale, line };
     fs::create_dir_all(&bench.work)?;
     for scenario in only.split(',') {
         match scenario {

@@ -1,4 +1,4 @@
-//! A remote S3 server: a local one behind a proxy with latency.
+//! A remote S3 server: a local one behind a proxy that models a line.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -15,6 +15,49 @@ use crate::Failure;
 pub const ACCESS: &str = "benchaccesskey";
 pub const SECRET: &str = "benchsecretkey";
 
+/// The line to the server. Each connection has it for itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// The time from a question to its answer.
+    pub round_trip: Duration,
+    /// The bytes in a second of each connection and direction, once it has reached its speed.
+    pub rate: f64,
+}
+
+impl Line {
+    /// What a connection costs before its first request: TCP and TLS.
+    const CONNECT_ROUND_TRIPS: u32 = 2;
+    /// The first window of a connection, which doubles with each answer: ten segments (RFC 6928).
+    const FIRST_WINDOW: f64 = 14_600.0;
+}
+
+/// One direction of a connection: when its next bytes may be sent.
+struct Pace {
+    line: Line,
+    free: Instant,
+    window: f64,
+}
+
+impl Pace {
+    fn new(line: Line) -> Self {
+        Self { line, free: Instant::now() + line.round_trip * Line::CONNECT_ROUND_TRIPS, window: Line::FIRST_WINDOW }
+    }
+
+    /// Sends this many bytes, which takes as long as the window and the rate say. Returns when they arrive.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn send(&mut self, bytes: usize) -> Instant {
+        let round_trip = self.line.round_trip.as_secs_f64().max(1e-6);
+        let rate = self.line.rate.min(self.window / round_trip);
+        self.window = (self.window + bytes as f64).min(self.line.rate * round_trip + Line::FIRST_WINDOW);
+        self.free = self.free.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / rate);
+        self.free + self.line.round_trip / 2
+    }
+
+    fn wait_until_free(&self) {
+        std::thread::sleep(self.free.saturating_duration_since(Instant::now()));
+    }
+}
+
 /// A running server, stopped on drop; the proxy ends with the process.
 pub struct RemoteServer {
     server: Child,
@@ -29,8 +72,8 @@ impl Drop for RemoteServer {
 }
 
 impl RemoteServer {
-    /// Starts a server on a directory, and a proxy with this round-trip latency.
-    pub fn start(program: &Path, folder: &Path, delay: Duration) -> Result<Self, Failure> {
+    /// Starts a server on a directory, and a proxy that models this line.
+    pub fn start(program: &Path, folder: &Path, model: Line) -> Result<Self, Failure> {
         std::fs::create_dir_all(folder)?;
         let server_port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         // Connections are kept alive, as in S3.
@@ -53,7 +96,7 @@ impl RemoteServer {
         std::thread::spawn(move || {
             for client in line.incoming().flatten() {
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)) {
-                    let _ = join(client, server, delay / 2);
+                    let _ = join(client, server, model);
                 }
             }
         });
@@ -71,11 +114,11 @@ impl RemoteServer {
     }
 }
 
-fn join(client: TcpStream, server: TcpStream, delay: Duration) -> std::io::Result<()> {
+fn join(client: TcpStream, server: TcpStream, line: Line) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    forward(client.try_clone()?, server.try_clone()?, delay);
-    forward(server, client, delay);
+    forward(client.try_clone()?, server.try_clone()?, line);
+    forward(server, client, line);
     Ok(())
 }
 
@@ -112,16 +155,19 @@ impl PipeBuffer {
     }
 }
 
-/// Forwards bytes in one direction with a delay and unlimited bandwidth. They stay in the kernel, so that the proxy takes little
-/// processor time from the programs.
-fn forward(from: TcpStream, to: TcpStream, delay: Duration) {
+/// Forwards bytes in one direction as the line does. They stay in the kernel, so that the proxy takes little processor time from
+/// the programs.
+fn forward(from: TcpStream, to: TcpStream, line: Line) {
     let (sender, receiver) = mpsc::sync_channel::<(Instant, PipeBuffer, usize)>(MAX_BUFFERS);
     let (empty, emptied) = mpsc::sync_channel(MAX_BUFFERS);
     std::thread::spawn(move || {
+        let mut pace = Pace::new(line);
         loop {
+            // Bytes that wait here would be in flight: the sender must wait instead.
+            pace.wait_until_free();
             let Ok(stretch) = emptied.try_recv().or_else(|_| PipeBuffer::new()) else { return };
             let Ok(taken @ 1..) = stretch.take(&from) else { return };
-            if sender.send((Instant::now() + delay, stretch, taken)).is_err() {
+            if sender.send((pace.send(taken), stretch, taken)).is_err() {
                 return;
             }
         }
