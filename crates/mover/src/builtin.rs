@@ -12,7 +12,7 @@ use plimsoll_store::Store;
 use tokio::runtime::Runtime;
 
 use crate::error::is_full;
-use crate::job::{Backup, HOST, MoverKind, Restore, VOLUME_TAG};
+use crate::job::{Backup, HOST, MoverKind, Repository, Restore, VOLUME_TAG};
 use crate::lifecycle::{own_pod_uid, password_warnings};
 use crate::mover::{Fidelity, Mover, Session, require_directory};
 use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, Problems, RestoreOutcome, SnapshotInfo};
@@ -41,12 +41,45 @@ struct ReadableSnapshots {
     damage: Option<String>,
 }
 
+/// How a session's repository is opened.
+#[derive(Clone)]
+struct EngineSettings {
+    repository: Repository,
+    options: OpenOptions,
+}
+
+impl EngineSettings {
+    fn of(session: &Session) -> Self {
+        let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
+        let (cancel, memory, pod) = (session.cancel.clone(), session.memory, own_pod_uid());
+        let options = OpenOptions { cache, cancel, memory, pod, ..OpenOptions::default() };
+        Self { repository: session.repository.clone(), options }
+    }
+}
+
 impl Engine {
     fn open(session: &Session) -> Result<Self> {
-        Self::start(session, |store, runtime, content| {
-            let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
-            let (cancel, memory, pod) = (session.cancel.clone(), session.memory, own_pod_uid());
-            let options = OpenOptions { cache, cancel, memory, pod, ..OpenOptions::default() };
+        Self::open_with(&EngineSettings::of(session))
+    }
+
+    /// Opens the repository for a transfer. Meanwhile a probe reports an unreachable or missing repository at once; the engine would
+    /// retry for longer.
+    fn open_for_transfer(session: &Session, check: impl FnOnce(&Probe, &str) -> Result<()>) -> Result<Self> {
+        let mut settings = EngineSettings::of(session);
+        settings.options.prefetch = true;
+        let (done, opened) = std::sync::mpsc::sync_channel(1);
+        // Not a scoped thread: if the probe fails, the engine may go on retrying until this process ends.
+        std::thread::spawn(move || done.send(Self::open_with(&settings)));
+        let (probe, name) = (Probe::open(&session.repository.location)?, session.name());
+        require_config(&probe, &name)?;
+        check(&probe, &name)?;
+        let ended = || MoverError::Damaged { repository: name, cause: "the engine ended without a result".into() };
+        opened.recv().map_err(|_| ended())?
+    }
+
+    fn open_with(settings: &EngineSettings) -> Result<Self> {
+        let options = &settings.options;
+        Self::start(&settings.repository, |store, runtime, content| {
             let open = |password| {
                 plimsoll_repository::Repository::open(store.clone(), runtime.clone(), password, options.clone())
             };
@@ -62,7 +95,7 @@ impl Engine {
     /// Initializes a repository. `None` if another process was faster.
     fn init(session: &Session) -> Result<Option<Self>> {
         let mut is_lost = false;
-        let started = Self::start(session, |store, runtime, content| {
+        let started = Self::start(&session.repository, |store, runtime, content| {
             let created = plimsoll_repository::Repository::init(store, runtime, password_in_file(content));
             is_lost = matches!(created, Err(RepositoryError::AlreadyInitialized { .. }));
             created
@@ -74,21 +107,21 @@ impl Engine {
     }
 
     fn start(
-        session: &Session,
+        repository: &Repository,
         open: impl FnOnce(
             Store,
             tokio::runtime::Handle,
             &[u8],
         ) -> plimsoll_repository::Result<plimsoll_repository::Repository>,
     ) -> Result<Self> {
-        let name = session.name();
+        let name = repository.location.name();
         let runtime = Runtime::new().map_err(|error| MoverError::local("start a runtime", &error))?;
         let store = {
             let _inside = runtime.enter();
-            let location = session.repository.location.location();
+            let location = repository.location.location();
             Store::open(&location).map_err(|error| MoverError::from_store(&error, &name))?
         };
-        let password = session.repository.password.expose();
+        let password = repository.password.expose();
         let opened = open(store, runtime.handle().clone(), password);
         let repository = Arc::new(opened.map_err(|error| MoverError::from_repository(&error, &name))?);
         Ok(Self { name, repository, _runtime: runtime })
@@ -131,10 +164,11 @@ fn initialize(session: &Session, probe: &Probe) -> Result<Option<String>> {
 
 /// Reports an unreachable store at once; the engine would retry for longer.
 fn require_repository(session: &Session) -> Result<()> {
-    if !Probe::open(&session.repository.location)?.exists("config")? {
-        return Err(MoverError::RepositoryNotFound { repository: session.name() });
-    }
-    Ok(())
+    require_config(&Probe::open(&session.repository.location)?, &session.name())
+}
+
+fn require_config(probe: &Probe, name: &str) -> Result<()> {
+    if probe.exists("config")? { Ok(()) } else { Err(MoverError::RepositoryNotFound { repository: name.into() }) }
 }
 
 impl Mover for BuiltIn {
@@ -158,16 +192,15 @@ impl Mover for BuiltIn {
         if backup.at.as_ref() != Some(&backup.directory) {
             require_directory(&backup.directory)?;
         }
-        require_repository(session)?;
         if backup.at.is_none() && volume_scan::is_empty(&backup.directory) {
+            require_repository(session)?;
             // As in restic: a PodVolumeBackup without a snapshot means an empty volume.
             crate::meters::Meters::new(&session.task).finish(0, 0);
             return Ok(BackupOutcome::default());
         }
-        repository::require_single_init_if_unused(&Probe::open(&session.repository.location)?, &session.name())?;
-        let engine = Engine::open(session)?;
+        let engine = Engine::open_for_transfer(session, repository::require_single_init_if_unused)?;
         let (parent, damage) = find_parent(&engine, backup)?;
-        let options = options(backup, parent)?;
+        let options = options(backup, parent, session.attempt > 1)?;
         let done = engine.repository.backup(&options, &session.task, &session.cancel);
         let done = done.map_err(|error| backup_error(&error, &engine))?;
         let (bytes, files) = (done.summary.total_bytes_processed, done.summary.total_files_processed);
@@ -185,8 +218,7 @@ impl Mover for BuiltIn {
     fn restore(&self, restore: &Restore, session: &Session) -> Result<RestoreOutcome> {
         require_id(&restore.snapshot)?;
         require_directory(&restore.directory)?;
-        require_repository(session)?;
-        let engine = Engine::open(session)?;
+        let engine = Engine::open_for_transfer(session, |_, _| Ok(()))?;
         let found = engine.repository.find_snapshot(&restore.snapshot);
         let (id, snapshot) = found.map_err(|error| engine.error(&error))?;
         let mut options = RestoreOptions::new(id, &restore.directory);
@@ -282,7 +314,7 @@ impl Mover for BuiltIn {
     }
 }
 
-fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
+fn options(backup: &Backup, parent: Option<Id>, is_resumed: bool) -> Result<BackupOptions> {
     let (directory, only) = (backup.directory.clone(), backup.only.clone().map(PathBuf::into_os_string));
     let path = |at: &Path| only.as_ref().map_or_else(|| at.to_owned(), |name| at.join(name)).display().to_string();
     let (path, target) = match &backup.at {
@@ -291,6 +323,7 @@ fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
         None => (format!("/{}", backup.source), Target::Content(directory)),
     };
     let mut options = BackupOptions::new(target);
+    options.resumed = is_resumed;
     options.readers = threads(backup.parallel);
     options.record_paths = Some(vec![path]);
     options.hostname = HOST.into();

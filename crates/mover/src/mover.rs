@@ -76,6 +76,8 @@ pub struct Session {
     pub(crate) cache: Option<PathBuf>,
     pub(crate) interval: Duration,
     pub(crate) memory: MemoryLimit,
+    /// The number of the attempt, from 1.
+    pub(crate) attempt: u64,
     pub(crate) task: Task,
     pub(crate) cancel: Cancel,
     pub(crate) guard: Vec<OsString>,
@@ -100,6 +102,7 @@ impl Session {
             program: job.program.clone(),
             cache: job.cache.clone(),
             interval: job.interval(),
+            attempt: job.epoch,
             memory: MemoryLimit { bytes: job.memory, operations: job.sharing },
             task,
             cancel,

@@ -48,6 +48,11 @@ impl Repository {
         Some(root.join(self.config.id.to_string()).join(kind.folder()))
     }
 
+    /// The folder for marks of unfinished backups, if there is a cache.
+    pub(crate) fn mark_folder(&self) -> Option<PathBuf> {
+        Some(self.options.cache.as_ref()?.join(self.config.id.to_string()).join("unfinished"))
+    }
+
     /// Removes cached files that the repository no longer has. A recent file may have been added after the listing, by another
     /// transfer on this machine, and may be incomplete.
     pub(crate) fn remove_stale_cached(&self, kind: FileKind, files: &[ListedFile]) {

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use futures::stream::StreamExt;
+use futures::stream::{StreamExt, TryStreamExt};
 use plimsoll_progress::Task;
+use plimsoll_store::ObjectInfo;
 
 use crate::blob_index::{BlobIndex, IndexSources};
 use crate::cancel::Cancel;
@@ -11,8 +12,12 @@ use crate::file_cache::Source;
 use crate::format::id::Id;
 use crate::format::index::{self, IndexedPack};
 use crate::format::pack;
-use crate::repository::{FileKind, MAX_CONCURRENT_LOADS, Repository};
+use crate::repository::{FileKind, ListedFile, MAX_CONCURRENT_LOADS, Repository, parse_listed};
 use crate::{RepositoryError, Result};
+
+/// Fewer packs are listed in one or a few requests.
+const MIN_PACKS_BY_PREFIX: usize = 4000;
+const MAX_CONCURRENT_LISTS: usize = 32;
 
 impl Repository {
     /// Loads all index files. A damaged one is an error, because its blobs would be missed silently.
@@ -107,7 +112,7 @@ impl Repository {
 
     /// The packs that are in no index file, with their blobs: from an interrupted backup.
     pub(crate) fn unindexed_packs(&self, index: &BlobIndex, cancel: &Cancel) -> Result<Vec<IndexedPack>> {
-        let unindexed = self.list_where(FileKind::Pack, cancel, |pack| !index.has_pack(&pack.id))?;
+        let unindexed = self.list_packs(index.pack_count(), cancel, |pack| !index.has_pack(&pack.id))?;
         self.wait(cancel, async {
             let reads =
                 unindexed.iter().map(|pack| async move { (pack.id, self.read_header(pack.id, pack.size).await) });
@@ -122,6 +127,26 @@ impl Repository {
             }
             Ok(packs)
         })
+    }
+
+    /// Lists the packs that match, of about `count`. A listing has a thousand files at most and must wait for the one before, so many
+    /// packs are listed by the beginnings of their names.
+    fn list_packs(
+        &self,
+        count: usize,
+        cancel: &Cancel,
+        predicate: impl Fn(&ListedFile) -> bool,
+    ) -> Result<Vec<ListedFile>> {
+        if count < MIN_PACKS_BY_PREFIX {
+            return self.list_where(FileKind::Pack, cancel, predicate);
+        }
+        let predicate = |info: ObjectInfo| std::future::ready(Ok(parse_listed(&info).filter(&predicate)));
+        let lists = (0..=u8::MAX).map(|first| {
+            let folder = format!("{}/{first:02x}", FileKind::Pack.folder());
+            async move { self.store.list(&folder).try_filter_map(predicate).try_collect::<Vec<_>>().await }
+        });
+        let lists = futures::stream::iter(lists).buffer_unordered(MAX_CONCURRENT_LISTS);
+        self.wait(cancel, async { Ok(lists.try_concat().await?) })
     }
 
     /// The blobs in the header of a pack.

@@ -35,6 +35,7 @@ mod memory;
 mod open;
 mod pack_file;
 mod pack_parts;
+mod prefetch;
 mod read_ahead;
 mod read_plan;
 mod repository;

@@ -12,6 +12,7 @@ use crate::format::crypto::Key;
 use crate::format::id::Id;
 use crate::format::key::{KeyError, KeyFile};
 use crate::format::time::Time;
+use crate::prefetch::Prefetched;
 use crate::repository::{
     FileKind, MAX_CONCURRENT_LOADS, OpenOptions, Repository, get_limited, parse_listed, too_large, wait,
 };
@@ -63,6 +64,7 @@ impl Repository {
     /// Opens a repository with one of its passwords.
     pub fn open(store: Store, runtime: Handle, password: &[u8], options: OpenOptions) -> Result<Self> {
         let location = store.name().to_owned();
+        let prefetched = if options.prefetch { Prefetched::start(&store, &runtime) } else { Prefetched::default() };
         let config = get_limited(&store, "config", MAX_CONFIG_SIZE);
         let loads = async { Ok(tokio::join!(config, key_files(&store))) };
         let (encrypted, keys) = wait(&runtime, &options.cancel, loads)?;
@@ -86,7 +88,7 @@ impl Repository {
                 return Err(RepositoryError::corrupt("config", cause));
             }
         };
-        Ok(Self::assemble(store, runtime, key, config, options))
+        Ok(Self::assemble(store, runtime, key, config, options).with_prefetched(prefetched))
     }
 }
 

@@ -16,10 +16,11 @@ use crate::format::crypto::Key;
 use crate::format::id::Id;
 use crate::format::unpacked;
 use crate::memory::{MemoryBudget, MemoryLimit};
+use crate::prefetch::Prefetched;
 use crate::{RepositoryError, Result};
 
 /// The kinds of files that are named by their hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FileKind {
     Key,
     Pack,
@@ -80,6 +81,9 @@ pub struct OpenOptions {
     pub cache: Option<PathBuf>,
     /// Open without a readable `config`, to restore data: nothing can be written then.
     pub rescue: bool,
+    /// Request the listings of a backup or restore together with the config, to save round trips. For a repository that is used at
+    /// once and for one operation only.
+    pub prefetch: bool,
     /// Cancels the calls without a `Cancel` of their own, including opening.
     pub cancel: Cancel,
     /// The clock of our own lock; `None` for the system's. For tests.
@@ -101,6 +105,7 @@ pub struct Repository {
     pub(crate) key: Key,
     pub(crate) config: Config,
     pub(crate) options: OpenOptions,
+    prefetched: Prefetched,
     /// Set when the store denied a delete.
     pub(crate) denies_deletes: AtomicBool,
 }
@@ -113,7 +118,13 @@ impl std::fmt::Debug for Repository {
 
 impl Repository {
     pub(crate) fn assemble(store: Store, runtime: Handle, key: Key, config: Config, options: OpenOptions) -> Self {
-        Self { store, runtime, key, config, options, denies_deletes: AtomicBool::new(false) }
+        let (prefetched, denies_deletes) = Default::default();
+        Self { store, runtime, key, config, options, prefetched, denies_deletes }
+    }
+
+    /// The same repository with requested listings.
+    pub(crate) fn with_prefetched(self, prefetched: Prefetched) -> Self {
+        Self { prefetched, ..self }
     }
 
     /// The repository's random ID.
@@ -142,6 +153,11 @@ impl Repository {
         cancel: &Cancel,
         predicate: impl Fn(&ListedFile) -> bool,
     ) -> Result<Vec<ListedFile>> {
+        if let Some(listing) = self.prefetched.take(kind) {
+            let ended = self.wait(cancel, async { Ok(listing.await) })?;
+            let files = ended.map_err(|error| RepositoryError::corrupt(kind.folder(), error.to_string()))??;
+            return Ok(files.into_iter().filter(predicate).collect());
+        }
         let predicate = |info: ObjectInfo| std::future::ready(Ok(parse_listed(&info).filter(&predicate)));
         self.wait(cancel, async { Ok(self.store.list(kind.folder()).try_filter_map(predicate).try_collect().await?) })
     }

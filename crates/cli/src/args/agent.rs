@@ -32,8 +32,8 @@ pub struct Agent {
     /// Number of transfers that run at the same time on this node
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub concurrency: u16,
-    /// Memory of the transfers of the built-in mover that run at the same time [default: half of what the container's limit
-    /// leaves; without a limit 200M, and 40M for each CPU above two]
+    /// Memory of all transfers of the built-in mover [default: half of what the container's limit leaves; without a limit
+    /// 200M, and 40M for each CPU above two]
     #[arg(long, value_name = "QUANTITY", value_parser = bytes)]
     pub memory: Option<u64>,
     /// Interval of progress updates of restic and kopia; the built-in mover reports four times as often

@@ -19,6 +19,8 @@ mod run;
 mod scan;
 mod source;
 mod totals;
+mod unfinished;
+mod unindexed;
 mod upload;
 mod upload_limit;
 mod verify;

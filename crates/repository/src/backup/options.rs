@@ -123,6 +123,8 @@ pub struct BackupOptions {
     pub verify: bool,
     /// Write no snapshot if the tree is that of the parent.
     pub skip_if_unchanged: bool,
+    /// An earlier attempt was interrupted: look for packs that it stored but did not index.
+    pub resumed: bool,
     /// The program version in the snapshot.
     pub program: String,
 }
@@ -158,6 +160,7 @@ impl BackupOptions {
             index_every: DEFAULT_INDEX_BLOBS,
             verify: true,
             skip_if_unchanged: false,
+            resumed: false,
             program: concat!("plimsoll ", env!("CARGO_PKG_VERSION")).into(),
         }
     }

@@ -16,6 +16,8 @@ use super::options::{BackupOptions, Parent};
 use super::packer::{BlobEncoder, Packer};
 use super::scan::scan;
 use super::totals::DiscoveredTotals;
+use super::unfinished::UnfinishedMark;
+use super::unindexed::UnindexedBlobs;
 use super::upload::Uploads;
 use super::walk::Walker;
 use super::work_queue::WorkQueue;
@@ -23,6 +25,7 @@ use super::worker::Worker;
 use crate::blob_index::{BlobIndex, IdSet};
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
+use crate::concurrently::concurrently;
 use crate::format::blob::BlobKind;
 use crate::format::chunker::{Chunker, MAX_CHUNK_SIZE};
 use crate::format::id::Id;
@@ -91,6 +94,7 @@ struct Counters {
 pub(super) struct Run<'a> {
     pub repository: &'a Arc<Repository>,
     pub index: &'a BlobIndex,
+    pub unindexed: UnindexedBlobs,
     pub options: &'a BackupOptions,
     pub cancel: &'a Cancel,
     pub chunker: Chunker,
@@ -126,7 +130,7 @@ impl Run<'_> {
 
     /// Whether this blob is new and the caller must store it.
     pub(super) fn claim(&self, kind: BlobKind, id: Id) -> bool {
-        if self.index.contains(kind, &id) {
+        if self.index.contains(kind, &id) || self.unindexed.contains(kind, &id) {
             return false;
         }
         // A file may have the bytes of a tree: they are two blobs.
@@ -279,7 +283,9 @@ impl Run<'_> {
                 .and_then(|()| self.repository.require_not_pruned(self.index, self.cancel))
                 .map_err(|error| self.fail(error));
             self.uploads.allow(confirmed.is_ok());
+            scope.spawn(|| self.find_unindexed());
             self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
+            self.unindexed.end();
         });
         self.take_failure()?;
         self.root.get().copied().ok_or_else(|| RepositoryError::corrupt("the new tree", "incomplete"))
@@ -304,6 +310,22 @@ impl Run<'_> {
         }
         self.walked.store(true, Ordering::Release);
         self.queue.close();
+    }
+
+    /// Finds unindexed packs once they are asked for. They are indexed with the new ones. To be called after the lock was confirmed:
+    /// from then on no prune removes them.
+    fn find_unindexed(&self) {
+        let mut found = BlobIndex::default();
+        if self.unindexed.wait_for_request(|| self.is_stopped()) && !self.is_stopped() {
+            match self.repository.unindexed_packs(self.index, self.cancel) {
+                Ok(packs) => {
+                    packs.iter().for_each(|pack| found.add(pack));
+                    self.uploads.add_unindexed(packs);
+                }
+                Err(error) => self.fail(error),
+            }
+        }
+        self.unindexed.set(found);
     }
 
     /// Writes index files when they are due, and stops the backup when the lock is lost.
@@ -390,6 +412,7 @@ impl Repository {
         let _waits = show_waits(&self.store, task);
         let PreparedBackup { lock, parent, index, unindexed } = self.prepare_backup(options, task, cancel)?;
         hint_if_not_locked(&lock, task);
+        let mark = UnfinishedMark::write(self.mark_folder());
         let meters = meters(task, parent.is_none());
         let memory = MemoryPlan::plan(options, self.memory().for_buffers(index.len()), system::processors());
         let pack_buffers = Buffers::new(memory.pack_buffer(), memory.pack_budget());
@@ -397,6 +420,7 @@ impl Repository {
         let run = Run {
             repository: self,
             index: &index,
+            unindexed: UnindexedBlobs::default(),
             options,
             cancel,
             chunker: Chunker::new(self.config.polynomial),
@@ -422,16 +446,22 @@ impl Repository {
             walked: AtomicBool::new(false),
             root: OnceLock::new(),
         };
+        if options.resumed || lock.follows_interruption() || mark.follows_interruption() {
+            run.unindexed.request();
+        }
         let previous = parent.as_ref().map(|(_, snapshot)| snapshot.tree);
         let stored = run.read_all(previous, &lock).and_then(|tree| run.store_all().map(|()| tree));
         let tree = match stored {
             Ok(tree) => tree,
             Err(error) => {
                 lock.shorten_release();
-                run.uploads.index_stored_packs();
+                if run.uploads.index_stored_packs() && !mark.follows_interruption() {
+                    mark.remove();
+                }
                 return Err(error);
             }
         };
+        mark.remove();
         let finished = self.finish_backup(&run, parent, tree, start, &lock);
         if finished.is_err() {
             lock.shorten_release();
@@ -448,11 +478,20 @@ impl Repository {
         let (repository, options, task) = (self.clone(), options.clone(), task.clone());
         let inner = cancel.clone();
         cancel.run(move || {
-            let lock = Arc::new(Lock::write(&repository, LockKind::Shared, &inner)?);
-            // Snapshots before the index: everything that a snapshot refers to is then in the index.
-            let parent = repository.choose_parent(&options)?;
-            let mut index = repository.load_index(&task, &inner)?;
-            let unindexed = repository.unindexed_packs(&index, &inner)?;
+            // Each costs round trips. That no prune removed a part of the index before the lock is confirmed later.
+            let (lock, (parent, index)) = concurrently(
+                || Lock::write(&repository, LockKind::Shared, &inner),
+                || concurrently(|| repository.choose_parent(&options), || repository.load_index(&task, &inner)),
+            );
+            let (lock, parent, mut index) = (Arc::new(lock?), parent?, index?);
+            if parent.as_ref().is_some_and(|(_, parent)| !index.contains(BlobKind::Tree, &parent.tree)) {
+                // The snapshot may be newer than the listing of the index.
+                index = repository.load_index(&task, &inner)?;
+            }
+            // A snapshot without its tree: the packs of the interrupted backup, or those of a missing index file, may have it.
+            let lacks_tree = |(_, parent): &(Id, Snapshot)| !index.contains(BlobKind::Tree, &parent.tree);
+            let lacks_packs = parent.as_ref().is_some_and(lacks_tree);
+            let unindexed = if lacks_packs { repository.unindexed_packs(&index, &inner)? } else { Vec::new() };
             for pack in &unindexed {
                 index.add_unindexed(pack);
             }

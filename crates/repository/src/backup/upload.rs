@@ -78,6 +78,13 @@ impl<'a> Uploads<'a> {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds stored packs that are not in the index, from an interrupted backup.
+    pub(super) fn add_unindexed(&self, packs: Vec<IndexedPack>) {
+        let mut state = self.state();
+        state.blobs += packs.iter().map(|pack| pack.blobs.len()).sum::<usize>();
+        state.stored.extend(packs);
+    }
+
     /// Allows or denies uploads. Until then `submit` waits.
     pub(super) fn allow(&self, is_allowed: bool) {
         self.state().gate = if is_allowed { Gate::Open } else { Gate::Closed };
@@ -183,27 +190,27 @@ impl<'a> Uploads<'a> {
     }
 
     /// Indexes stored packs after a cancel or a failure, so that the next run can use them, if that is quick. The rest is found by
-    /// listing.
-    pub(super) fn index_stored_packs(&self) {
+    /// listing. Returns whether all are indexed.
+    pub(super) fn index_stored_packs(&self) -> bool {
         if self.lock.check().is_err() {
-            return;
+            return false;
         }
         let deadline = Instant::now() + Duration::from_millis(200);
         let mut state = self.state();
         if state.gate != Gate::Open {
-            return;
+            return state.stored.is_empty();
         }
         while state.in_flight > 0 && Instant::now() < deadline {
             let (guard, _) =
                 self.state.1.wait_timeout(state, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
         }
-        let stored = std::mem::take(&mut state.stored);
+        let (stored, is_complete) = (std::mem::take(&mut state.stored), state.in_flight == 0);
         drop(state);
-        let Ok(json) = index::encode(&stored) else { return };
         if stored.is_empty() {
-            return;
+            return is_complete;
         }
+        let Ok(json) = index::encode(&stored) else { return false };
         let saving = async {
             if !self.lock.exists().await? {
                 return Err(RepositoryError::Cancelled);
@@ -211,9 +218,11 @@ impl<'a> Uploads<'a> {
             self.repository.save_under(self.lock, FileKind::Index, json).await
         };
         let write = async { tokio::time::timeout(Duration::from_millis(250), saving).await };
-        if !matches!(self.repository.runtime.block_on(write), Ok(Ok(_))) {
+        let is_indexed = matches!(self.repository.runtime.block_on(write), Ok(Ok(_)));
+        if !is_indexed {
             tracing::debug!("stored packs are not indexed; the next backup finds them by listing");
         }
+        is_indexed && is_complete
     }
 }
 

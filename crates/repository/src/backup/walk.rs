@@ -343,6 +343,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         if content.iter().all(|id| self.run.index.contains(BlobKind::Data, id)) {
             return Some(content.clone());
         }
+        self.run.unindexed.request();
         self.run.note(path, "read again, because blobs of the parent snapshot are missing");
         None
     }
@@ -379,6 +380,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         match self.run.reader.tree(&id) {
             Ok(tree) => Some(tree),
             Err(error) => {
+                self.run.unindexed.request();
                 self.run.note(Path::new(&id.to_string()), &error.to_string());
                 None
             }

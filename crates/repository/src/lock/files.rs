@@ -21,12 +21,25 @@ struct LockScan {
     denies_deletes: bool,
     /// The locks that are not orphaned.
     locks: Vec<OtherLock>,
+    /// Whether an operation was interrupted, as far as that is known.
+    has_interrupted: bool,
 }
+
+/// The result of writing a lock.
+pub(super) struct AcquiredLock {
+    /// `None` if the store denies deletes.
+    pub id: Option<Id>,
+    /// Whether an operation was interrupted before, as far as that is known.
+    pub follows_interruption: bool,
+}
+
+/// A lock that was not refreshed for this long is that of an interrupted operation.
+const INTERRUPTED_AGE: Duration = Duration::from_mins(10);
 
 impl Repository {
     /// Writes a lock unless another one conflicts. The check comes first, so that a failed attempt does not block others. `None` if
     /// the store denies deletes: there only a recent lock of a process that may delete conflicts, and old locks cannot be removed.
-    pub(super) fn acquire(&self, kind: LockKind) -> Result<Option<Id>> {
+    pub(super) fn acquire(&self, kind: LockKind) -> Result<AcquiredLock> {
         let scan = self.scan_locks()?;
         let conflicts = |other: &&OtherLock| {
             if scan.denies_deletes {
@@ -39,9 +52,11 @@ impl Repository {
             return Err(RepositoryError::Locked { location: self.store.name().into(), holder: other.holder() });
         }
         if scan.denies_deletes || (kind == LockKind::Exclusive && self.cannot_remove_locks()?) {
-            return Ok(None);
+            // Without locks nothing tells of an interruption.
+            return Ok(AcquiredLock { id: None, follows_interruption: true });
         }
-        self.write_lock(kind).map(Some)
+        let id = self.write_lock(kind)?;
+        Ok(AcquiredLock { id: Some(id), follows_interruption: scan.has_interrupted })
     }
 
     /// Whether locks cannot be removed. Tested with a shared lock: an exclusive one that stays would block all readers.
@@ -156,13 +171,14 @@ impl Repository {
         };
         let (denies_deletes, locks) = concurrently(probe, || self.other_locks(Id::default()));
         let (orphaned, locks): (Vec<_>, Vec<_>) = locks?.into_iter().partition(|lock| lock.is_orphaned);
+        let has_interrupted = !orphaned.is_empty() || locks.iter().any(|lock| lock.age > INTERRUPTED_AGE);
         if denies_deletes? {
-            return Ok(LockScan { denies_deletes: true, locks });
+            return Ok(LockScan { denies_deletes: true, locks, has_interrupted });
         }
         for lock in orphaned {
             self.remove_lock(lock.id);
         }
-        Ok(LockScan { denies_deletes: self.denies_deletes.load(Ordering::Acquire), locks })
+        Ok(LockScan { denies_deletes: self.denies_deletes.load(Ordering::Acquire), locks, has_interrupted })
     }
 
     /// All locks. The caller may know more about their holders than this machine. An unreadable lock has no holder and may be

@@ -64,6 +64,7 @@ struct Shared {
     is_lost: AtomicBool,
     is_urgent: AtomicBool,
     cancel: Cancel,
+    follows_interruption: bool,
     /// The result of the second check for conflicts.
     confirmation: Mutex<Option<Result<()>>>,
     confirmed: Condvar,
@@ -112,7 +113,8 @@ impl Lock {
         let clock = LockClock::new(repository.options.clock.clone());
         // Its age counts from before the write, and the confirm delay from after it.
         let refreshed = clock.now();
-        let held = repository.acquire(kind)?.map(|id| Held { id, refreshed });
+        let acquired = repository.acquire(kind)?;
+        let held = acquired.id.map(|id| Held { id, refreshed });
         let written = clock.now();
         let shared = Arc::new(Shared {
             repository: repository.clone(),
@@ -125,6 +127,7 @@ impl Lock {
             is_lost: AtomicBool::new(false),
             is_urgent: AtomicBool::new(false),
             cancel: cancel.clone(),
+            follows_interruption: acquired.follows_interruption,
             confirmation: Mutex::default(),
             confirmed: Condvar::new(),
         });
@@ -155,6 +158,11 @@ impl Lock {
     /// Whether there is a lock file. There is none if the store denies deletes.
     pub fn is_visible(&self) -> bool {
         self.shared.held().is_some()
+    }
+
+    /// Whether another operation was interrupted before this one, as far as its lock tells.
+    pub(crate) fn follows_interruption(&self) -> bool {
+        self.shared.follows_interruption
     }
 
     /// Returns an error if the lock was not refreshed in time or was removed.

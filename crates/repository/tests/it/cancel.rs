@@ -247,7 +247,7 @@ fn a_hanging_store_does_not_delay_a_cancel_of_any_request() {
     }
     let snapshot = testbed.backup(&testbed.init()).snapshot;
     let (task, options) = (task("hangs"), RestoreOptions::new(snapshot, testbed.path("restored")));
-    let everything = BackupOptions { pack_size: 1 << 20, ..testbed.options() };
+    let everything = BackupOptions { pack_size: 1 << 20, resumed: true, ..testbed.options() };
     let backup: Work<'_> = &|repository, cancel| repository.backup(&everything, &task, cancel).map(drop);
     let restore: Work<'_> = &|repository, cancel| repository.restore(&options, &task, cancel).map(drop);
     let check: Work<'_> = &|repository, cancel| repository.check(ReadData::Everything, &task, cancel).map(drop);

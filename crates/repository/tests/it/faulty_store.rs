@@ -25,6 +25,8 @@ pub trait Fault: Send + Sync + 'static {
     }
     /// After it was written.
     fn after_put(&self) {}
+    /// Before objects are listed.
+    fn before_list(&self, _prefix: Option<&Path>) {}
     /// Before an object is deleted; an error prevents it.
     fn before_delete(&self, _path: &Path, _exists: bool) -> Result<()> {
         Ok(())
@@ -102,6 +104,7 @@ impl ObjectStore for FaultyStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.fault.before_list(prefix);
         self.inner.list(prefix)
     }
 

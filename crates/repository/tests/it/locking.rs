@@ -358,6 +358,7 @@ fn writes_stop_after_the_refresh_timeout() {
     let written = |folder: &str| std::fs::read_dir(testbed.path("repository").join(folder)).map_or(0, Iterator::count);
     assert_eq!((written("snapshots"), written("index")), (0, 0), "nothing is written after that");
     store.refuses_locks.store(false, Ordering::SeqCst);
+    let options = BackupOptions { resumed: true, ..options };
     let again = repository.backup(&options, &task("again"), &Cancel::default()).expect("with a new lock");
     assert!(again.summary.data_blobs < 20, "what had been stored is used");
     assert_eq!(check(&repository).errors, Vec::<String>::new());

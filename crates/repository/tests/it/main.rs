@@ -11,6 +11,7 @@ mod damage;
 mod faulty_store;
 mod fuzz_targets;
 mod interop;
+mod interrupted;
 mod locking;
 mod memory;
 mod overwrite;
