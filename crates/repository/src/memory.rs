@@ -1,6 +1,6 @@
 //! How much memory an operation may take.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::system::processors;
 
@@ -71,7 +71,7 @@ fn cgroup_headroom() -> Option<u64> {
 }
 
 /// What the limit of a group leaves. Cached file content that is not in use can be dropped and does not count.
-fn headroom_of(group: &PathBuf) -> Option<u64> {
+fn headroom_of(group: &Path) -> Option<u64> {
     let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     // Version 2, or version 1.
     let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;

@@ -319,7 +319,9 @@ impl Run<'_> {
         if self.unindexed.wait_for_request(|| self.is_stopped()) && !self.is_stopped() {
             match self.repository.unindexed_packs(self.index, self.cancel) {
                 Ok(packs) => {
-                    packs.iter().for_each(|pack| found.add(pack));
+                    for pack in &packs {
+                        found.add(pack);
+                    }
                     self.uploads.add_unindexed(packs);
                 }
                 Err(error) => self.fail(error),
