@@ -20,6 +20,7 @@ mod clock;
 mod counts;
 mod frame;
 mod graft;
+pub mod kopia_output;
 mod meter;
 mod operation;
 mod pace;

@@ -1,8 +1,9 @@
 //! `kopia snapshot create`.
 
+use plimsoll_progress::kopia_output::ProgressLine;
+
 use super::client::{Client, IDENTITY};
 use super::manifest::Manifest;
-use super::progress::ProgressLine;
 use super::{errors, policy, repository};
 use crate::job::{Backup, VOLUME_TAG};
 use crate::meters::Meters;
@@ -55,7 +56,7 @@ fn on_line(line: &str, meters: &Meters, last: &mut Option<ProgressLine>) {
 }
 
 fn sample(last: Option<ProgressLine>, meters: &Meters) {
-    if let Some(ProgressLine::Upload { files, bytes, estimate }) = last {
+    if let Some(ProgressLine::Upload { files, bytes, estimate, .. }) = last {
         match estimate {
             Some(estimate) => {
                 meters.estimate(estimate);

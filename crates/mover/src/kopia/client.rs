@@ -5,13 +5,13 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use plimsoll_progress::kopia_output::strip_progress;
 use plimsoll_repository::password_in_file;
 use plimsoll_store::{AzureIdentity, Location};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use super::errors;
-use super::progress::strip_progress;
 use crate::mover::Session;
 use crate::probe::Probe;
 use crate::program::{Exit, Program};

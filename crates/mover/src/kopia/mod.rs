@@ -11,7 +11,6 @@ mod errors;
 mod manifest;
 mod owners;
 mod policy;
-mod progress;
 mod repository;
 mod restore;
 

@@ -1,8 +1,9 @@
 //! `kopia snapshot restore`.
 
+use plimsoll_progress::kopia_output::ProgressLine;
+
 use super::client::Client;
 use super::manifest::{Manifest, Summary};
-use super::progress::ProgressLine;
 use super::{errors, owners};
 use crate::job::Restore;
 use crate::meters::Meters;

@@ -1,19 +1,42 @@
-//! The progress lines on kopia's standard error.
+//! The progress lines that the program kopia writes to its standard error.
 //!
 //! Sizes are rounded to one decimal, so the lower limit of the bytes done is used. kopia's percentage may exceed 100. A line with
 //! `*` is not the end: only the exit code is.
 
 /// A progress line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProgressLine {
+pub enum ProgressLine {
     /// Progress of a backup.
-    Upload { files: u64, bytes: u64, estimate: Option<u64> },
-    /// Progress of a restore: entries and bytes done, and found so far.
-    Restore { entries: u64, bytes: u64, found_entries: u64, found_bytes: u64 },
+    Upload {
+        /// Files hashed or found unchanged.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Bytes sent to the repository.
+        uploaded: u64,
+        /// All bytes, once kopia has estimated them.
+        estimate: Option<u64>,
+        /// Seconds left, once kopia has estimated them; never 0.
+        seconds_left: Option<u64>,
+    },
+    /// Progress of a restore.
+    Restore {
+        /// Entries restored.
+        entries: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Entries found so far.
+        found_entries: u64,
+        /// Their bytes.
+        found_bytes: u64,
+        /// Seconds left, once kopia has estimated them; never 0.
+        seconds_left: Option<u64>,
+    },
 }
 
 impl ProgressLine {
-    pub(super) fn parse(line: &str) -> Option<Self> {
+    /// Parses a line; `None` if it is none of progress.
+    pub fn parse(line: &str) -> Option<Self> {
         parse_restore(line).or_else(|| parse_upload(line))
     }
 }
@@ -22,8 +45,17 @@ impl ProgressLine {
 fn parse_upload(line: &str) -> Option<ProgressLine> {
     let (hashed_files, hashed) = parse_count_before(line, " hashed (")?;
     let (cached_files, cached) = parse_count_before(line, " cached (")?;
-    let estimate = line.split_once(", estimated ").and_then(|(_, rest)| size(rest.split(" (").next()?));
-    Some(ProgressLine::Upload { files: hashed_files + cached_files, bytes: hashed + cached, estimate })
+    let uploaded = line.split_once(" uploaded ").and_then(|(_, rest)| min_size(rest.split([',', '(']).next()?));
+    let estimated = line.split_once(", estimated ").map(|(_, rest)| rest);
+    let estimate = estimated.and_then(|rest| size(rest.split(" (").next()?));
+    let left = estimated.and_then(|rest| seconds(rest.split_once("%) ")?.1.split_once(" left")?.0));
+    Some(ProgressLine::Upload {
+        files: hashed_files + cached_files,
+        bytes: hashed + cached,
+        uploaded: uploaded.unwrap_or(0),
+        estimate,
+        seconds_left: left,
+    })
 }
 
 /// `Processed 3 (6.1 KB) of 4 (8.2 KB), skipped 1 (2 KB), ignored 2 errors 2.1 MB/s (70.5%) remaining 3s.`
@@ -33,11 +65,12 @@ fn parse_restore(line: &str) -> Option<ProgressLine> {
     let (entries, bytes) = parse_count(done)?;
     let (number, rest) = found.split_once(" (")?;
     let (found_entries, found_bytes) = (number.parse().ok()?, size(rest.split(')').next()?)?);
-    Some(ProgressLine::Restore { entries, bytes, found_entries, found_bytes })
+    let left = line.split_once(" remaining ").and_then(|(_, rest)| seconds(rest.trim_end().trim_end_matches('.')));
+    Some(ProgressLine::Restore { entries, bytes, found_entries, found_bytes, seconds_left: left })
 }
 
-/// A line without progress output. kopia ends its progress line only on success: an error follows on the same line.
-pub(super) fn strip_progress(line: &str) -> &str {
+/// A line without its progress. kopia ends its progress line only on success: an error follows on the same line.
+pub fn strip_progress(line: &str) -> &str {
     let after = |end: &str| line.split_once(end).map_or("", |(_, rest)| rest);
     let rest = match ProgressLine::parse(line) {
         None => return line,
@@ -66,6 +99,20 @@ fn parse_count(text: &str) -> Option<(u64, u64)> {
     Some((number.parse().ok()?, min_size(rest.split(')').next()?)?))
 }
 
+/// `1h2m3s` in seconds. kopia shows 0s for less than a second, and when it does not know better.
+fn seconds(text: &str) -> Option<u64> {
+    let mut total = 0_u64;
+    let mut rest = text.trim();
+    while let Some(at) = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.') {
+        let number: u64 = rest[..at].split('.').next()?.parse().ok()?;
+        let unit = rest[at..].chars().next()?;
+        let scale = [('h', 3600), ('m', 60), ('s', 1)].iter().find(|(name, _)| *name == unit)?.1;
+        total = total.saturating_add(number.saturating_mul(scale));
+        rest = &rest[at + unit.len_utf8()..];
+    }
+    (total > 0 && rest.is_empty()).then_some(total)
+}
+
 /// `35.3 MB` in bytes.
 fn size(text: &str) -> Option<u64> {
     let (number, unit) = text.trim().split_once(' ')?;
@@ -76,8 +123,9 @@ fn size(text: &str) -> Option<u64> {
 }
 
 fn scale(unit: &str) -> Option<u64> {
-    let power = ["B", "KB", "MB", "GB", "TB", "PB"].iter().position(|name| *name == unit)?;
-    Some(1000_u64.pow(u32::try_from(power).ok()?))
+    let power = |names: [&str; 6]| u32::try_from(names.iter().position(|name| *name == unit)?).ok();
+    let decimal = power(["B", "KB", "MB", "GB", "TB", "PB"]).map(|power| 1000_u64.pow(power));
+    decimal.or_else(|| power(["B", "KiB", "MiB", "GiB", "TiB", "PiB"]).map(|power| 1024_u64.pow(power)))
 }
 
 /// The lower limit of a rounded size.
@@ -90,30 +138,60 @@ fn min_size(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn upload(line: &str) -> Option<(u64, u64, u64, Option<u64>, Option<u64>)> {
+        match ProgressLine::parse(line)? {
+            ProgressLine::Upload { files, bytes, uploaded, estimate, seconds_left } => {
+                Some((files, bytes, uploaded, estimate, seconds_left))
+            }
+            ProgressLine::Restore { .. } => None,
+        }
+    }
+
     #[test]
     fn lines_of_a_backup_are_parsed_before_and_after_the_estimate() {
         let early = " | 1 hashing, 0 hashed (7 B), 0 cached (0 B), uploaded 0 B, estimating...";
-        assert_eq!(ProgressLine::parse(early), Some(ProgressLine::Upload { files: 0, bytes: 7, estimate: None }));
+        assert_eq!(upload(early), Some((0, 7, 0, None, None)));
         let later = " - 2 hashing, 4 hashed (110.4 MB), 6 cached (1.5 GB), uploaded 25.6 MB, estimated 2.1 GB (76.7%) 3s left   ";
-        let expected = ProgressLine::Upload { files: 10, bytes: 1_560_350_000, estimate: Some(2_100_000_000) };
-        assert_eq!(ProgressLine::parse(later), Some(expected));
+        assert_eq!(upload(later), Some((10, 1_560_350_000, 25_550_000, Some(2_100_000_000), Some(3))));
         let failing = " * 0 hashing, 2 hashed (7 B), 54 cached (110 MB), uploaded 0 B (1 fatal errors), estimated 1 KB (110.0%) 0s left";
-        assert_eq!(
-            ProgressLine::parse(failing),
-            Some(ProgressLine::Upload { files: 56, bytes: 109_950_007, estimate: Some(1000) })
-        );
+        assert_eq!(upload(failing), Some((56, 109_950_007, 0, Some(1000), None)));
+        let long =
+            " / 1 hashing, 1 hashed (1 GiB), 0 cached (0 B), uploaded 1 KiB, estimated 4 GiB (25.0%) 1h2m3s left";
+        assert_eq!(upload(long), Some((1, (1 << 30) - (1 << 30) / 20, 1024 - 51, Some(4 << 30), Some(3723))));
         assert_eq!(ProgressLine::parse("Snapshotting default@default:x ..."), None);
+    }
+
+    #[test]
+    fn the_lines_of_document_003_are_parsed() {
+        let first =
+            " / 1 hashing, 118 hashed (546.9 MB), 0 cached (0 B), uploaded 0 B, estimated 4.5 GB (12.1%) 35s left";
+        assert_eq!(upload(first), Some((118, 546_850_000, 0, Some(4_500_000_000), Some(35))));
+        // A line that begins with * is not the end.
+        let second =
+            " * 0 hashing, 136 hashed (1.4 GB), 0 cached (0 B), uploaded 244 B, estimated 4.5 GB (30.1%) 30s left";
+        assert_eq!(upload(second), Some((136, 1_350_000_000, 244, Some(4_500_000_000), Some(30))));
     }
 
     #[test]
     fn lines_of_a_restore_contain_bytes_done_and_found() {
         let line = "Processed 203 (6.3 MB) of 205 (110 MB).";
-        let expected =
-            ProgressLine::Restore { entries: 203, bytes: 6_250_000, found_entries: 205, found_bytes: 110_000_000 };
+        let expected = ProgressLine::Restore {
+            entries: 203,
+            bytes: 6_250_000,
+            found_entries: 205,
+            found_bytes: 110_000_000,
+            seconds_left: None,
+        };
         assert_eq!(ProgressLine::parse(line), Some(expected));
         let full =
             "Processed 4 (6.1 KB) of 4 (8.2 KB), skipped 1 (2 KB), ignored 2 errors 2.1 MB/s (70.5%) remaining 3s.";
-        let expected = ProgressLine::Restore { entries: 4, bytes: 6_050, found_entries: 4, found_bytes: 8_200 };
+        let expected = ProgressLine::Restore {
+            entries: 4,
+            bytes: 6_050,
+            found_entries: 4,
+            found_bytes: 8_200,
+            seconds_left: Some(3),
+        };
         assert_eq!(ProgressLine::parse(full), Some(expected));
     }
 
