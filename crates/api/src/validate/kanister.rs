@@ -29,28 +29,32 @@ fn check_target(path: &str, object: &Value, errors: &mut FieldErrors) {
 }
 
 pub(super) fn check_blueprint(object: &Value, errors: &mut FieldErrors) {
-    let mut seen = BTreeMap::new();
     for (name, action) in object["actions"].as_object().into_iter().flatten() {
+        let mut seen = BTreeMap::new();
         let path = format!("actions.{name}");
         for (index, phase) in items(&action["phases"]).iter().enumerate() {
             check_phase(format!("{path}.phases[{index}]"), phase, &mut seen, errors);
         }
         if is_set(&action["deferPhase"]) {
-            check_phase(format!("{path}.deferPhase"), &action["deferPhase"], &mut seen, errors);
+            let mut phase = action["deferPhase"].clone();
+            if !is_set(&phase["name"]) {
+                phase["name"] = Value::from("deferPhase");
+            }
+            check_phase(format!("{path}.deferPhase"), &phase, &mut seen, errors);
         }
     }
 }
 
-/// Templates refer to a phase without its action, so phase names are unique in a blueprint.
-fn check_phase<'a>(path: String, phase: &'a Value, seen: &mut BTreeMap<&'a str, String>, errors: &mut FieldErrors) {
+/// Templates refer to a phase by its name, so phase names are unique in an action.
+fn check_phase(path: String, phase: &Value, seen: &mut BTreeMap<String, String>, errors: &mut FieldErrors) {
     require_text(errors, &path, phase, "func", "the name of a function such as \"KubeExec\"");
-    require_text(errors, &path, phase, "name", "a phase name that is unique in the blueprint");
+    require_text(errors, &path, phase, "name", "a phase name that is unique in the action");
     let name = phase["name"].as_str().unwrap_or_default();
     if let Some(other) = seen.get(name) {
         let found = format!("{}, which is also the name of {other}", describe(&phase["name"]));
-        errors.add_invalid(format!("{path}.name"), found, "a phase name that is unique in the blueprint");
+        errors.add_invalid(format!("{path}.name"), found, "a phase name that is unique in the action");
     } else if !name.is_empty() {
-        seen.insert(name, path);
+        seen.insert(name.to_owned(), path);
     }
 }
 
