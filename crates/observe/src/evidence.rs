@@ -166,6 +166,15 @@ pub(crate) fn event_text(event: &Object, cluster: &ClusterState) -> String {
     format!("event {age} ago{times}, {}: {}", event.text("/reason"), shorten(event.text("/message")))
 }
 
+/// The last time that the controller of an ActionSet has written something. A listing need not have the managed fields.
+pub(crate) fn last_action_report(set: &Object) -> Option<Timestamp> {
+    let actions = set.list("/status/actions").iter();
+    let phases =
+        actions.flat_map(|action| action["phases"].as_array().into_iter().flatten().chain(action.get("deferPhase")));
+    let changed = phases.filter_map(|phase| crate::object::time(&phase["progress"]["lastTransitionTime"]));
+    changed.chain(set.time("/status/progress/lastTransitionTime")).chain(set.last_write()).max()
+}
+
 /// Removes control characters, which a terminal would obey, and marks that change the direction of text.
 pub(crate) fn sanitize(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -5,7 +5,7 @@ use plimsoll_progress::{Counts, Total, Unit};
 use serde_json::Value;
 
 use crate::cluster_state::ClusterState;
-use crate::evidence::ahead_in_queue;
+use crate::evidence::{ahead_in_queue, last_action_report};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::observed_task::{ObservedTask, TaskStatus};
@@ -143,10 +143,10 @@ fn action_set(object: &Object) -> ObservedTask {
         _ => TaskStatus::Waiting("the controller to start it".to_owned()),
     };
     let actions = object.list("/status/actions").iter().map(|action| one_action(action, object, message)).collect();
-    let ended = status.is_ended().then(|| object.last_write()).flatten();
+    let ended = status.is_ended().then(|| last_action_report(object)).flatten();
     let mut observed = ObservedTask::new(object.reference().to_string(), status);
     observed.equal_weights = true;
-    observed.with_times(object.created(), object.last_write()).with_end(ended).with_children(actions)
+    observed.with_times(object.created(), last_action_report(object)).with_end(ended).with_children(actions)
 }
 
 fn one_action(action: &Value, set: &Object, message: &str) -> ObservedTask {
@@ -165,7 +165,10 @@ fn one_action(action: &Value, set: &Object, message: &str) -> ObservedTask {
     };
     let mut observed = ObservedTask::new(format!("{} {}", text(action, "name"), about.trim()), status);
     observed.equal_weights = true;
-    observed.with_times(set.created(), set.last_write()).with_end(set.last_write()).with_children(children)
+    observed
+        .with_times(set.created(), last_action_report(set))
+        .with_end(last_action_report(set))
+        .with_children(children)
 }
 
 fn one_phase(phase: &Value, set: &Object, message: &str) -> ObservedTask {

@@ -11,7 +11,7 @@ fn explanation(cluster: &ClusterState, kind: Kind, name: &str) -> Explanation {
 }
 
 /// What a person is explanation, as text.
-fn text(cluster: &ClusterState, kind: Kind, name: &str) -> String {
+pub fn text(cluster: &ClusterState, kind: Kind, name: &str) -> String {
     let explanation = explanation(cluster, kind, name);
     let mut lines = vec![format!("{:?}: {}", explanation.verdict, explanation.headline)];
     for cause in &explanation.causes {

@@ -5,5 +5,6 @@
 
 mod causes;
 mod following;
+mod kanister;
 mod overview;
 mod stock;
