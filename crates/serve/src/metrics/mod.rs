@@ -1,9 +1,11 @@
 //! Prometheus metrics, as pure functions of the cluster's state.
 //!
-//! Two prefixes: `plimsoll_…` for our own metrics, and `velero_…` for those of Velero, because dashboards and alerts for them exist.
+//! Three prefixes: `plimsoll_…` for our own metrics, and `velero_…` and `kanister_…` for theirs, because dashboards and alerts for
+//! them exist.
 //! An operation has series of its own only while it runs, and the number of series is limited.
 
 mod exposition;
+mod kanister;
 mod plimsoll;
 mod totals;
 mod velero;
@@ -25,5 +27,6 @@ pub fn text(lines: &[&OperationSummary], cluster: &ClusterState, totals: &Totals
     let mut exposition = Exposition::default();
     plimsoll::write(&mut exposition, lines, cluster, totals, next_run);
     velero::write(&mut exposition, cluster, totals);
+    kanister::write(&mut exposition, totals);
     exposition.finish()
 }

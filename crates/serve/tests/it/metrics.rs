@@ -126,6 +126,14 @@ async fn a_collector_reads_what_dashboards_and_alerts_query() {
     assert!(samples["velero_backup_last_successful_timestamp{schedule=\"daily\"}"] > 1e9);
     assert_eq!(samples["plimsoll_schedule_overdue_seconds{schedule=\"daily\"}"], 0.0, "its first turn has not come");
 
+    let actions = |how: &str, samples: &BTreeMap<String, f64>| {
+        samples[&format!("kanister_action_set_resolutions_total{{resolution=\"{how}\"}}")]
+    };
+    assert_eq!((actions("success", &samples), actions("failure", &samples)), (0.0, 0.0), "a rate begins at zero");
+    for (name, state) in [("one", "complete"), ("two", "complete"), ("three", "failed")] {
+        bed.create(Kind::ActionSet, json!({ "metadata": { "name": name }, "status": { "state": state } })).await;
+    }
+
     let (start, end) = ("2031-01-01T00:00:00Z", "2031-01-01T00:02:00Z");
     bed.create(Kind::Backup, backup("fresh", "Completed", start, end)).await;
     bed.create(Kind::Backup, backup("bad", "Failed", start, "2030-01-01T00:02:00Z")).await;
@@ -135,10 +143,13 @@ async fn a_collector_reads_what_dashboards_and_alerts_query() {
         let samples = parse(&text).0;
         samples["velero_backup_success_total{schedule=\"daily\"}"]
             + samples["velero_backup_failure_total{schedule=\"daily\"}"]
-            > 1.5
+            + actions("success", &samples)
+            + actions("failure", &samples)
+            > 4.5
     })
     .await;
     let (samples, types) = parse(&text);
+    assert_eq!((actions("success", &samples), actions("failure", &samples)), (2.0, 1.0));
     assert_eq!(samples["velero_backup_attempt_total{schedule=\"daily\"}"], 2.0);
     assert_eq!(samples["velero_backup_duration_seconds_bucket{schedule=\"daily\",le=\"60\"}"], 0.0);
     assert_eq!(samples["velero_backup_duration_seconds_bucket{schedule=\"daily\",le=\"300\"}"], 1.0);
