@@ -1,10 +1,12 @@
 //! Other programs that tests need: an S3 server, Velero, and Plimsoll installed in pods.
 
+pub mod kopia;
 pub mod plimsoll_pods;
 pub mod s3;
 pub mod velero;
 pub mod velero_pods;
 
+pub use kopia::KopiaServer;
 pub use plimsoll_pods::PlimsollInPods;
 pub use s3::S3Server;
 pub use velero::Velero;
