@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::arguments::Arguments;
 use super::data_movers::DataMovers;
+use super::environment::Environment;
 use super::function_spec::ProgressKind;
 use super::phase_meters::PhaseMeters;
 use crate::Error;
@@ -73,6 +74,8 @@ pub struct PodSettings {
     pub annotations: BTreeMap<String, String>,
     /// The image whose `kando` replaces that of the pod's image, if set.
     pub tools_image: Option<ToolsImage>,
+    /// The settings with the names of Kanister's variables.
+    pub environment: Environment,
 }
 
 /// The image with the `kando` program.

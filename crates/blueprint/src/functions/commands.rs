@@ -6,17 +6,21 @@ use serde_json::{Value, json};
 use super::call::Call;
 use super::exec::{Exec, ExitResult, OutputListener};
 use super::pod_io::PodOutput;
-use super::pods::{CONTAINER, PodRequest};
+use super::pods::{CONTAINER, INIT_CONTAINER, PodRequest};
 use crate::Error;
 use crate::percent::Step;
 use crate::results::Outputs;
 
-/// Runs a pod to completion and returns the outputs of one of its containers.
-async fn run_pod(call: &Call, request: &PodRequest, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
-    let handle = call.create_pod(request, false).await?;
-    call.wait_until_started(&handle).await?;
+/// Runs a pod to completion and returns the outputs of the first of these containers.
+async fn run_pod(
+    call: &Call,
+    request: &PodRequest,
+    containers: &[&'static str],
+    must_succeed: bool,
+) -> Result<Outputs, Error> {
+    let handle = call.start_pod(request, false).await?;
     start_execution(call);
-    call.wait_for_completion(&handle, container, must_succeed).await
+    call.wait_for_completion(&handle, containers, must_succeed).await
 }
 
 /// A command of the blueprint runs. It may be silent until it ends.
@@ -35,7 +39,7 @@ pub async fn kube_task(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let (image, command) = (arguments.text("image")?, arguments.list("command")?);
     let request = PodRequest::task("kanister-job-", namespace(call)?, &image, &command);
-    run_pod(call, &request, CONTAINER, true).await
+    run_pod(call, &request, &[CONTAINER], true).await
 }
 
 /// Runs a command in a new pod that mounts the claims of a workload.
@@ -59,7 +63,7 @@ pub async fn prepare_data(call: &Call) -> Result<Outputs, Error> {
     if let Some(service_account) = arguments.optional_text("serviceaccount")? {
         request.spec["serviceAccountName"] = json!(service_account);
     }
-    run_pod(call, &request, CONTAINER, arguments.flag("failOnError", false)?).await
+    run_pod(call, &request, &[CONTAINER], arguments.flag("failOnError", false)?).await
 }
 
 /// Runs two commands in a new pod with a shared directory.
@@ -71,7 +75,7 @@ pub async fn multi_container_run(call: &Call) -> Result<Outputs, Error> {
         part: String::new(),
         runs_a_command: true,
     };
-    run_pod(call, &request, "output", true).await
+    run_pod(call, &request, &["output", "background"], true).await
 }
 
 fn shared_pod(call: &Call) -> Result<Value, Error> {
@@ -100,7 +104,7 @@ fn shared_pod(call: &Call) -> Result<Value, Error> {
     });
     if arguments.has("initImage") {
         spec["initContainers"] =
-            json!([container("init", arguments.text("initImage")?, arguments.list("initCommand")?)]);
+            json!([container(INIT_CONTAINER, arguments.text("initImage")?, arguments.list("initCommand")?)]);
     }
     Ok(spec)
 }

@@ -9,6 +9,7 @@ mod commands;
 mod container_mover;
 mod csi_snapshot;
 pub mod data_movers;
+mod environment;
 mod exec;
 pub mod function_spec;
 mod json_path;
@@ -17,15 +18,18 @@ mod location_delete;
 mod phase_meters;
 mod pod_io;
 mod pod_log;
+mod pod_override;
 mod pods;
 mod restic;
 mod snapshot_objects;
+mod tools_container;
 mod volume_data;
-pub(crate) mod wait;
+pub mod wait;
 
 use self::ResumePolicy::{Never, Repeat, Resume};
 
 pub use call::{Call, Function, Host, PodSettings, ResumePolicy, ToolsImage, phase_identity};
+pub use environment::Environment;
 pub use phase_meters::{Direction, PhaseMeters, TransferProgress};
 pub use pods::{OWN_KANDO, remove_pods};
 pub use restic::BackupSummary;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{join_all, try_join};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -10,24 +12,25 @@ use plimsoll_select::strategic_merge_patch::{self, PatchSchema};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::{Call, ToolsImage};
+use super::call::Call;
 use super::pod_io::PodOutput;
 use super::pod_log::{LogPosition, read_chunks};
+use super::{pod_override, tools_container};
 use crate::Error;
 use crate::results::Outputs;
 
-/// Timeout of the start of a pod.
-const START_TIMEOUT: Duration = Duration::from_mins(15);
 /// Interval of reads of a pod.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Annotation in `podAnnotations`: `true` keeps the `kando` of the pod's image.
 pub const OWN_KANDO: &str = "plimsoll.dev/own-kando";
 /// Label: the phase of a pod.
 const PHASE_LABEL: &str = "plimsoll.dev/phase";
-/// The path of `kando` in Kanister's images.
-const KANDO_PATH: &str = "/usr/local/bin/kando";
+/// Key of the note that our `kando` cannot be put into the pods of this phase, and why.
+const OWN_KANDO_NOTE: &str = "own-kando";
 /// The container name of Kanister's pods.
 pub const CONTAINER: &str = "container";
+/// The init container of the pods of MultiContainerRun.
+pub const INIT_CONTAINER: &str = "init";
 
 /// A pod to create.
 #[derive(Clone, Debug)]
@@ -64,6 +67,13 @@ impl PodRequest {
         request
     }
 
+    /// The same pod with the `kando` of its image, under another name.
+    fn without_tools(mut self) -> Self {
+        self.part = if self.part.is_empty() { "own".into() } else { format!("{}-own", self.part) };
+        self.runs_a_command = false;
+        self
+    }
+
     /// Mounts claims in all containers.
     pub fn mount(&mut self, claims: &BTreeMap<String, String>) {
         let name = |index: usize| format!("vol-{index}");
@@ -82,6 +92,14 @@ impl PodRequest {
             container["volumeMounts"] = json!(mounts);
         }
     }
+}
+
+/// How a pod began.
+enum Started {
+    /// Its containers run, or have run.
+    Running,
+    /// Our `kando` could not be put into it, for this reason: none of its containers has run.
+    WithoutTools(String),
 }
 
 /// An existing pod.
@@ -109,9 +127,76 @@ impl Call {
         Api::namespaced(self.client.clone(), namespace)
     }
 
+    /// Creates a pod and waits for its start. Where our `kando` cannot be put into it, it runs with that of its image.
+    pub async fn start_pod(&self, request: &PodRequest, repeatable: bool) -> Result<PodHandle, Error> {
+        if !self.injects_kando(request)? {
+            return self.start(request, repeatable).await;
+        }
+        if self.host.recall(OWN_KANDO_NOTE).is_some() {
+            // An earlier process may not have deleted the pod that could not start.
+            self.find_pods().await;
+        } else if let Some(handle) = self.start_with_tools(request, repeatable).await? {
+            return Ok(handle);
+        }
+        self.start(&request.clone().without_tools(), repeatable).await
+    }
+
+    async fn start(&self, request: &PodRequest, repeatable: bool) -> Result<PodHandle, Error> {
+        let handle = self.create_pod(request, repeatable).await?;
+        self.wait_with_init(request, &handle).await?;
+        Ok(handle)
+    }
+
+    /// Waits for the start of a pod, and reads the log of its init container meanwhile.
+    async fn wait_with_init(&self, request: &PodRequest, handle: &PodHandle) -> Result<Started, Error> {
+        if request.spec["initContainers"].is_null() {
+            return self.wait_until_started(handle).await;
+        }
+        let api = self.pods_of(&handle.namespace);
+        let mut log = ContainerLog::new(self, INIT_CONTAINER);
+        let started = tokio::select! {
+            biased;
+            started = self.wait_until_started(handle) => started?,
+            () = log.follow(&api, handle) => Started::Running,
+        };
+        if matches!(started, Started::Running) {
+            // It has ended: the rest of its log is there. An invalid output of it is not an error.
+            let _ = log.read(&api, handle).await;
+        }
+        Ok(started)
+    }
+
+    /// Starts a pod with our `kando`; `None` if that is not possible.
+    async fn start_with_tools(&self, request: &PodRequest, repeatable: bool) -> Result<Option<PodHandle>, Error> {
+        let cause = match self.create_pod(request, repeatable).await {
+            Ok(handle) => match self.wait_with_init(request, &handle).await? {
+                Started::Running => return Ok(Some(handle)),
+                Started::WithoutTools(cause) => cause,
+            },
+            // A quota or an admission policy may admit the pod without the init container.
+            Err(error) if error.code() == Some(403) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        self.log(&format!("plimsoll's kando cannot be installed in the pod, its image's own is used: {cause}"));
+        self.host.remember(OWN_KANDO_NOTE, cause).await?;
+        self.clean_up().await;
+        Ok(None)
+    }
+
+    /// Whether a pod gets our `kando`.
+    fn injects_kando(&self, request: &PodRequest) -> Result<bool, Error> {
+        let own = self
+            .arguments
+            .map("podAnnotations")?
+            .get(OWN_KANDO)
+            .or(self.pod_settings.annotations.get(OWN_KANDO))
+            .cloned();
+        Ok(request.runs_a_command && self.pod_settings.tools_image.is_some() && own.as_deref() != Some("true"))
+    }
+
     /// Creates a pod, or finds the one that an earlier process created. A pod that was created and no longer exists is created
     /// again only if the function is repeatable.
-    pub async fn create_pod(&self, request: &PodRequest, repeatable: bool) -> Result<PodHandle, Error> {
+    async fn create_pod(&self, request: &PodRequest, repeatable: bool) -> Result<PodHandle, Error> {
         let mut name = format!("{}{}", request.prefix, self.identity);
         if !request.part.is_empty() {
             name += &format!("-{}", request.part);
@@ -155,6 +240,7 @@ impl Call {
         labels.insert(PHASE_LABEL.into(), self.identity.clone());
         let mut annotations = self.pod_settings.annotations.clone();
         annotations.extend(self.arguments.map("podAnnotations")?);
+        let injected = self.injects_kando(request)?;
         let mut spec = request.spec.clone();
         if request.namespace == self.server_namespace
             && spec["serviceAccountName"].is_null()
@@ -162,19 +248,27 @@ impl Call {
         {
             spec["serviceAccountName"] = json!(service_account);
         }
-        let injected = request.runs_a_command && annotations.get(OWN_KANDO).map(String::as_str) != Some("true");
-        if let Some(tools_image) = self.pod_settings.tools_image.as_ref().filter(|_| injected) {
-            inject_kando(&mut spec, tools_image);
+        if self.pod_settings.environment.secure_defaults {
+            spec["automountServiceAccountToken"] = json!(false);
+            spec["serviceAccountName"] = json!("default");
         }
+        let containers = pod_override::container_names(&spec);
         for (argument, patch) in [
             ("podOverride", self.arguments.object("podOverride")?),
-            ("podOverride of the action", self.pod_settings.pod_override.clone()),
+            (
+                "podOverride of the action",
+                self.pod_settings.pod_override.as_ref().map(|patch| pod_override::spread(patch, &spec)),
+            ),
         ] {
             let Some(patch) = patch.filter(|patch| patch.as_object().is_some_and(|fields| !fields.is_empty())) else {
                 continue;
             };
             spec = strategic_merge_patch::merge(&spec, &patch, PatchSchema::POD_SPEC)
                 .map_err(|e| Error::argument(argument, e.to_string()))?;
+        }
+        // After the overrides: it has the security context and the resources that they give to the first container.
+        if let Some(tools_image) = self.pod_settings.tools_image.as_ref().filter(|_| injected) {
+            tools_container::inject(&mut spec, tools_image, &containers);
         }
         // An owner in another namespace is treated as missing: the pod would be garbage collected.
         let owners = if handle.namespace == self.server_namespace { json!([self.owner]) } else { Value::Null };
@@ -186,15 +280,19 @@ impl Call {
     }
 
     /// Waits for the start of a pod.
-    pub async fn wait_until_started(&self, handle: &PodHandle) -> Result<Pod, Error> {
+    async fn wait_until_started(&self, handle: &PodHandle) -> Result<Started, Error> {
         let api = self.pods_of(&handle.namespace);
-        let deadline = Instant::now() + START_TIMEOUT;
+        let limit = self.pod_settings.environment.pod_start_timeout;
+        let deadline = Instant::now() + limit;
         let mut waiting: Option<(String, plimsoll_progress::Wait)> = None;
         loop {
             let pod = self.read_until_answered(&api, handle).await?;
             let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+            if let Some(cause) = tools_container::failure(&pod) {
+                return Ok(Started::WithoutTools(cause));
+            }
             if !phase.is_empty() && phase != "Pending" {
-                return Ok(pod);
+                return Ok(Started::Running);
             }
             let reason = format!("waiting for pod {} to start: {}", handle.path(), pending_reason(&pod));
             if waiting.as_ref().is_none_or(|(known, _)| *known != reason) {
@@ -204,7 +302,7 @@ impl Call {
                 waiting = Some((reason.clone(), self.task.wait(&reason)));
             }
             if Instant::now() >= deadline {
-                return Err(handle.failed(format!("did not start within {START_TIMEOUT:?}: {}", pending_reason(&pod))));
+                return Err(handle.failed(format!("did not start within {limit:?}: {}", pending_reason(&pod))));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -227,19 +325,23 @@ impl Call {
         }
     }
 
-    /// Reads the log of a container until the pod has completed. A failed pod is an error if `must_succeed`.
+    /// Reads the logs of containers until the pod has completed. The first one has the outputs; progress is read from all.
+    /// A failed pod is an error if `must_succeed`.
     pub async fn wait_for_completion(
         &self,
         handle: &PodHandle,
-        container: &str,
+        containers: &[&'static str],
         must_succeed: bool,
     ) -> Result<Outputs, Error> {
         let api = self.pods_of(&handle.namespace);
-        let mut output = PodOutput::new(self, container);
-        let mut position = LogPosition::default();
+        let mut logs: Vec<_> = containers.iter().map(|container| ContainerLog::new(self, container)).collect();
         let pod = loop {
             let before = self.read_until_answered(&api, handle).await?;
-            self.read_log(&api, handle, container, &mut position, &mut output).await?;
+            if let Some((first, rest)) = logs.split_first_mut() {
+                // An invalid output of the others is not an error: they have none.
+                let rest = join_all(rest.iter_mut().map(|log| log.read(&api, handle)));
+                try_join(first.read(&api, handle), rest.map(Ok)).await?;
+            }
             // The log is complete only if it was opened after the pod completed.
             if has_completed(&before) {
                 break before;
@@ -247,33 +349,14 @@ impl Call {
             tokio::time::sleep(POLL_INTERVAL).await;
         };
         if must_succeed && let Some(detail) = failure_detail(&pod) {
-            let tail = output.output_tail();
-            let tail = if tail.is_empty() { tail } else { format!(": {tail}") };
+            let tail = logs.iter().map(|log| log.output.output_tail()).find(|tail| !tail.is_empty());
+            let tail = tail.map(|tail| format!(": {tail}")).unwrap_or_default();
             return Err(handle.failed(format!("{detail}{tail}")));
         }
-        output.finish()
-    }
-
-    /// Reads the log from the position to the current end.
-    async fn read_log(
-        &self,
-        api: &Api<Pod>,
-        handle: &PodHandle,
-        container: &str,
-        position: &mut LogPosition,
-        output: &mut PodOutput<'_>,
-    ) -> Result<(), Error> {
-        // The container has not started yet, or the kubelet is unavailable: the caller reads the pod again.
-        let Ok(stream) = api.log_stream(&handle.name, &position.log_params(container)).await else { return Ok(()) };
-        let mut lines = position.open();
-        read_chunks(stream, |chunk| {
-            let new_data = lines.push(chunk);
-            if new_data.restarts_line {
-                output.discard_partial_line();
-            }
-            output.push(&new_data.text)
-        })
-        .await
+        match logs.into_iter().next() {
+            Some(log) => log.output.finish(),
+            None => Ok(Outputs::new()),
+        }
     }
 
     /// Deletes the pods of this call. Errors are logged; they do not fail the phase.
@@ -307,6 +390,45 @@ impl Call {
     }
 }
 
+/// The log of one container and what has been read of it.
+struct ContainerLog<'a> {
+    container: &'static str,
+    position: LogPosition,
+    output: PodOutput<'a>,
+}
+
+impl<'a> ContainerLog<'a> {
+    fn new(call: &'a Call, container: &'static str) -> Self {
+        Self { container, position: LogPosition::default(), output: PodOutput::new(call, container) }
+    }
+
+    /// Reads for ever.
+    async fn follow(&mut self, api: &Api<Pod>, handle: &PodHandle) {
+        loop {
+            let _ = self.read(api, handle).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Reads from the position to the current end.
+    async fn read(&mut self, api: &Api<Pod>, handle: &PodHandle) -> Result<(), Error> {
+        // The container has not started yet, or the kubelet is unavailable: the caller reads the pod again.
+        let Ok(stream) = api.log_stream(&handle.name, &self.position.log_params(self.container)).await else {
+            return Ok(());
+        };
+        let mut lines = self.position.open();
+        let output = &mut self.output;
+        read_chunks(stream, |chunk| {
+            let new_data = lines.push(chunk);
+            if new_data.restarts_line {
+                output.discard_partial_line();
+            }
+            output.push(&new_data.text)
+        })
+        .await
+    }
+}
+
 /// The pods of a phase with their namespaces; retries while the API server is unavailable.
 async fn pods_of_phase(client: &Client, identity: &str) -> Result<Vec<(String, String)>, Error> {
     let selector = ListParams::default().labels(&format!("{PHASE_LABEL}={identity}"));
@@ -336,30 +458,6 @@ pub async fn remove_pods(client: &Client, identity: &str) -> Result<(), Error> {
         }
     }
     result
-}
-
-/// Mounts the `kando` of the tools image over that of the pod's image.
-fn inject_kando(spec: &mut Value, tools_image: &ToolsImage) {
-    const VOLUME: &str = "plimsoll-tools";
-    let push = |list: &mut Value, item: Value| match list.as_array_mut() {
-        Some(list) => list.push(item),
-        None => *list = json!([item]),
-    };
-    push(&mut spec["volumes"], json!({ "name": VOLUME, "emptyDir": {} }));
-    let init = json!({
-        "name": VOLUME, "image": tools_image.image, "imagePullPolicy": "IfNotPresent",
-        "command": [tools_image.program, "kando-install", "/plimsoll-tools"],
-        "volumeMounts": [{ "name": VOLUME, "mountPath": "/plimsoll-tools" }],
-    });
-    let mut inits = vec![init];
-    inits.extend(spec["initContainers"].as_array().cloned().unwrap_or_default());
-    spec["initContainers"] = json!(inits);
-    for container in spec["containers"].as_array_mut().into_iter().flatten() {
-        push(
-            &mut container["volumeMounts"],
-            json!({ "name": VOLUME, "mountPath": KANDO_PATH, "subPath": "kando", "readOnly": true }),
-        );
-    }
 }
 
 /// Why a pod is pending, from its status.
@@ -418,7 +516,7 @@ mod tests {
     use plimsoll_progress::{Clock, Operation};
 
     use super::super::arguments::Arguments;
-    use super::super::call::{Host, PodSettings};
+    use super::super::call::{Host, PodSettings, ToolsImage};
     use super::super::function_spec::ProgressKind;
     use super::*;
     use crate::params::Params;
@@ -485,7 +583,7 @@ mod tests {
         let call = call(&json!({}), PodSettings::default());
         let pod = built_pod(&call, &task("home"));
         assert!(is_injected(&pod), "{pod:#}");
-        assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], KANDO_PATH);
+        assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], tools_container::KANDO_PATH);
         let helper = PodRequest::idle("restore-data-", "home".into(), "image", &BTreeMap::new());
         assert!(!is_injected(&built_pod(&call, &helper)), "it is not used there");
     }

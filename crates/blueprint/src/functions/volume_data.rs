@@ -24,8 +24,6 @@ use crate::results::Outputs;
 
 /// The version of the functions in their outputs.
 const VERSION: &str = "v0.0.0";
-/// The default image with restic.
-const TOOLS_IMAGE: &str = "ghcr.io/kanisterio/kanister-tools:0.119.0";
 
 /// An entry of `BackupAllInfo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,7 +35,7 @@ struct BackupInfo {
     backup_tag: String,
 }
 
-fn outputs(fields: Value) -> Outputs {
+pub(super) fn outputs(fields: Value) -> Outputs {
     match fields {
         Value::Object(fields) => fields,
         _ => Outputs::new(),
@@ -110,12 +108,12 @@ pub async fn backup_data_all(call: &Call) -> Result<Outputs, Error> {
 }
 
 fn image(call: &Call) -> Result<String, Error> {
-    let default = std::env::var("KANISTER_TOOLS").unwrap_or_else(|_| TOOLS_IMAGE.into());
-    Ok(call.arguments.optional_text("image")?.unwrap_or(default))
+    let default = || call.pod_settings.environment.tools_image.clone();
+    Ok(call.arguments.optional_text("image")?.unwrap_or_else(default))
 }
 
 /// Creates an idle pod for commands.
-async fn idle(
+pub(super) async fn idle(
     call: &Call,
     prefix: &'static str,
     namespace: String,
@@ -124,9 +122,7 @@ async fn idle(
 ) -> Result<PodHandle, Error> {
     let mut request = PodRequest::idle(prefix, namespace, &image(call)?, claims);
     request.part = part.to_owned();
-    let handle = call.create_pod(&request, true).await?;
-    call.wait_until_started(&handle).await?;
-    Ok(handle)
+    call.start_pod(&request, true).await
 }
 
 fn restic_in<'a>(call: &'a Call, handle: &PodHandle, prefix: &str) -> Result<Restic<'a>, Error> {
@@ -149,7 +145,7 @@ pub async fn copy_volume_data(call: &Call) -> Result<Outputs, Error> {
 }
 
 /// The claims to restore to: those of a pod, which may no longer exist, or those in the arguments.
-async fn claims(call: &Call, namespace: &str, pod: Option<&str>) -> Result<BTreeMap<String, String>, Error> {
+pub(super) async fn claims(call: &Call, namespace: &str, pod: Option<&str>) -> Result<BTreeMap<String, String>, Error> {
     let Some(pod) = pod else { return call.arguments.map("volumes") };
     let known = call.params.workload.as_ref().and_then(|workload| workload.persistent_volume_claims.get(pod));
     if let Some(known) = known.filter(|known| !known.is_empty()) {

@@ -8,13 +8,18 @@ extern crate self as libfuzzer_sys;
 
 mod action_set_status;
 mod arguments;
+mod bed;
 mod functions;
 mod golden;
 mod hostile;
 mod kando;
+mod movers;
 mod output;
+mod own_kando;
+mod params;
 mod percent;
 mod profile;
+mod shared_pod;
 mod validate;
 
 #[path = "../../../../fuzz/fuzz_targets/template.rs"]

@@ -7,7 +7,7 @@ use plimsoll_api::kanister::v1alpha1::BlueprintPhase;
 use plimsoll_blueprint::Error as PhaseError;
 use plimsoll_blueprint::functions::arguments::Arguments;
 use plimsoll_blueprint::functions::function_spec::{self, FunctionSpec, ProgressKind};
-use plimsoll_blueprint::functions::{self, Call, Function, PodSettings, ResumePolicy};
+use plimsoll_blueprint::functions::{self, Call, Environment, Function, PodSettings, ResumePolicy};
 use plimsoll_blueprint::params::{self, Params};
 use plimsoll_blueprint::percent::Step;
 use plimsoll_blueprint::results::Outputs;
@@ -126,6 +126,7 @@ impl Phase<'_> {
             labels: spec.pod_labels.clone(),
             annotations: spec.pod_annotations.clone(),
             tools_image: self.job.context.tools.clone(),
+            environment: Environment::of_process(),
         }
     }
 
