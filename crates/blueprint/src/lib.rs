@@ -16,6 +16,7 @@ mod action_set_status;
 mod error;
 pub mod functions;
 pub mod kando;
+pub mod kopia_server;
 pub mod output;
 pub mod params;
 pub mod percent;

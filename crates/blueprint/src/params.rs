@@ -3,6 +3,8 @@
 //! They are read once for an action. The target is stored as [`SavedTarget`]: after a restart it is not read from the cluster
 //! again, because a phase may have scaled down or deleted the workload meanwhile.
 
+mod repository_server;
+
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
@@ -72,6 +74,11 @@ pub struct PhaseParams {
 }
 
 impl PhaseParams {
+    /// The objects of a phase, as the API server returns them.
+    pub fn new(secrets: Map<String, Value>, config_maps: Map<String, Value>) -> Self {
+        Self { secrets, config_maps, output: None }
+    }
+
     fn tree(&self) -> Value {
         json!({ "Secrets": self.secrets, "ConfigMaps": self.config_maps, "Output": self.output })
     }
@@ -152,6 +159,10 @@ pub async fn fetch(
         Some(reference) => Some(read_profile(client, reference, server_namespace).await?),
         None => None,
     };
+    let repository_server = match &spec.repository_server {
+        Some(reference) => Some(repository_server::read(client, reference).await?),
+        None => None,
+    };
     let mut secrets = Map::new();
     for (alias, reference) in &spec.secrets {
         secrets.insert(alias.clone(), read_secret(client, reference).await?);
@@ -160,37 +171,54 @@ pub async fn fetch(
     for (alias, reference) in &spec.config_maps {
         config_maps.insert(alias.clone(), read_config_map(client, reference).await?);
     }
-    let mut hidden = secrets_in(&secrets);
-    hidden.extend(profile.iter().flat_map(ResolvedProfile::secrets));
-    let parts = ParamParts {
+    Ok(assemble(ParamParts {
         spec,
         kind: &kind,
         target,
-        workload: workload.as_ref(),
-        profile: profile.as_ref(),
+        workload,
+        profile,
+        repository_server,
         secrets,
         config_maps,
         time,
-    };
-    Ok(Params { tree: assemble(parts), profile, workload, secrets: hidden })
+    }))
 }
 
-/// The parts of the parameters.
-struct ParamParts<'a> {
-    spec: &'a ActionSpec,
-    kind: &'a str,
-    target: Value,
-    workload: Option<&'a Workload>,
-    profile: Option<&'a ResolvedProfile>,
-    secrets: Map<String, Value>,
-    config_maps: Map<String, Value>,
-    time: &'a str,
+/// What the parameters of an action are made of.
+pub struct ParamParts<'a> {
+    /// The action.
+    pub spec: &'a ActionSpec,
+    /// The kind of its object, in lower case.
+    pub kind: &'a str,
+    /// Its object.
+    pub target: Value,
+    /// The pods of its object, if that has pods.
+    pub workload: Option<Workload>,
+    /// The profile.
+    pub profile: Option<ResolvedProfile>,
+    /// The Kopia repository server.
+    pub repository_server: Option<Value>,
+    /// The Secrets of the action, by their names in templates.
+    pub secrets: Map<String, Value>,
+    /// The ConfigMaps of the action, likewise.
+    pub config_maps: Map<String, Value>,
+    /// The start of the action.
+    pub time: &'a str,
 }
 
-fn assemble(parts: ParamParts<'_>) -> Value {
-    let ParamParts { spec, kind, target, workload, profile, secrets, config_maps, time } = parts;
+/// The parameters of an action.
+pub fn assemble(parts: ParamParts<'_>) -> Params {
+    let mut hidden = secrets_in(&parts.secrets);
+    hidden.extend(parts.profile.iter().flat_map(ResolvedProfile::secrets));
+    hidden.extend(parts.repository_server.iter().flat_map(repository_server::secrets));
+    let (profile, workload) = (parts.profile.clone(), parts.workload.clone());
+    Params { tree: tree(parts), profile, workload, secrets: hidden }
+}
+
+fn tree(parts: ParamParts<'_>) -> Value {
+    let ParamParts { spec, kind, target, workload, profile, repository_server, secrets, config_maps, time } = parts;
     let object = spec.object.clone().unwrap_or_default();
-    let of = |revision: &str| workload.filter(|_| kind == revision);
+    let of = |revision: &str| workload.as_ref().filter(|_| kind == revision);
     let named = json!({ "Name": object.name, "Namespace": object.namespace });
     let space = object.namespace.clone().filter(|name| !name.is_empty()).or(object.name);
     let space = json!({ "Name": space, "Namespace": space });
@@ -202,7 +230,8 @@ fn assemble(parts: ParamParts<'_>) -> Value {
         "Namespace": if kind == "namespace" { space } else { Value::Null },
         "Object": target,
         "ArtifactsIn": artifacts(&spec.artifacts),
-        "Profile": profile.map(ResolvedProfile::params),
+        "Profile": profile.as_ref().map(ResolvedProfile::params),
+        "RepositoryServer": repository_server,
         "Options": spec.options,
         "Secrets": secrets,
         "ConfigMaps": config_maps,
@@ -390,11 +419,15 @@ async fn read_profile(
 
 /// Reads the credentials of a Profile.
 pub async fn open_profile(client: &Client, profile: &Profile) -> Result<ResolvedProfile, Error> {
-    let (own, secret) = profile::secret_reference(profile)?;
-    let namespace = own.or_else(|| profile.namespace()).unwrap_or_default();
-    let secret = get_object::<Secret>(client, &namespace, &secret, "secret").await?;
-    let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
-    Ok(ResolvedProfile::from_value(profile::resolve(profile, &data)?)?)
+    let own = profile.namespace().unwrap_or_default();
+    let mut secrets = BTreeMap::new();
+    for reference in profile::secret_references(profile)? {
+        let namespace = reference.0.clone().unwrap_or_else(|| own.clone());
+        let secret = get_object::<Secret>(client, &namespace, &reference.1, "secret").await?;
+        let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
+        secrets.insert(reference, data);
+    }
+    Ok(ResolvedProfile::from_value(profile::resolve(profile, &secrets)?)?)
 }
 
 /// The Secrets and ConfigMaps of a phase, by the names in templates. Objects of other kinds are skipped, as in Kanister.

@@ -6,6 +6,7 @@
 //!                                         └── kando --profile ──────┘
 //! ```
 
+mod azure;
 mod error;
 mod resolve;
 
@@ -19,12 +20,17 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
 pub use error::ProfileError;
-pub use resolve::{resolve, secret_reference};
+pub use resolve::{SecretReference, Secrets, resolve, secret_references};
+
+use crate::kopia_server::{KopiaServer, fingerprint};
 
 /// S3 signatures need a region, even if the server ignores it.
 const DEFAULT_REGION: &str = "us-east-1";
 /// The name of the storage account key in the credentials.
 const AZURE_KEY_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT_ACCESS_KEY";
+
+/// The variable with the key of a service account, which [`crate::functions`] writes to a file for restic.
+pub(crate) const GOOGLE_KEY: &str = "PLIMSOLL_GOOGLE_KEY";
 
 type Result<T> = std::result::Result<T, ProfileError>;
 
@@ -35,6 +41,7 @@ enum StoreType {
     Gcs,
     Azure,
     Directory,
+    KopiaServer,
 }
 
 /// A location and its credentials.
@@ -50,6 +57,11 @@ pub struct ResolvedProfile {
     pub skip_verification: bool,
     id: String,
     key: SecretString,
+    /// The role that restic assumes.
+    role: String,
+    /// The cloud of Azure, if it is not the public one.
+    azure_cloud: Option<azure::Cloud>,
+    kopia_server: Option<KopiaServer>,
 }
 
 impl fmt::Debug for ResolvedProfile {
@@ -75,9 +87,13 @@ impl ResolvedProfile {
         let empty = Map::new();
         let credential = object(profile, "Credential").unwrap_or(&empty);
         let kind = kind(&text(location, "type"))?;
-        let (id, key) = keys(credential, kind)?;
+        let Keys { id, key, role, azure_cloud } = keys(credential, kind)?;
+        let kopia_server = match kind {
+            StoreType::KopiaServer => Some(kopia_server(location, credential)?),
+            _ => None,
+        };
         let bucket = text(location, "bucket");
-        if bucket.is_empty() {
+        if bucket.is_empty() && kopia_server.is_none() {
             return Err(ProfileError::invalid("location has no bucket"));
         }
         Ok(Self {
@@ -89,6 +105,9 @@ impl ResolvedProfile {
             skip_verification: find(profile, "SkipSSLVerify").and_then(Value::as_bool).unwrap_or(false),
             id,
             key: key.into(),
+            role,
+            azure_cloud,
+            kopia_server,
             json,
         })
     }
@@ -98,6 +117,19 @@ impl ResolvedProfile {
         self.json.clone()
     }
 
+    /// The Kopia server, if this is a profile of one.
+    pub fn kopia_server(&self) -> Option<&KopiaServer> {
+        self.kopia_server.as_ref()
+    }
+
+    /// Fails unless this is a profile of object storage.
+    pub fn require_store(&self) -> Result<&Self> {
+        match self.kopia_server {
+            Some(_) => Err(ProfileError::unsupported("object storage in a profile of a Kopia server")),
+            None => Ok(self),
+        }
+    }
+
     /// The location for object storage, with the prefix of the profile.
     pub fn location(&self) -> Location {
         let key = self.key.expose_secret();
@@ -105,12 +137,13 @@ impl ResolvedProfile {
         let mut set = |name: &str, value: &str| location.config.insert(name.to_owned(), value.to_owned());
         let (provider, credentials) = match self.kind {
             StoreType::Gcs => ("gcp", key.to_owned()),
-            StoreType::Directory => ("directory", String::new()),
+            StoreType::Directory | StoreType::KopiaServer => ("directory", String::new()),
             StoreType::Azure => {
                 set("storageAccount", &self.id);
                 set("storageAccountKeyEnvVar", AZURE_KEY_VARIABLE);
-                if !self.endpoint.is_empty() {
-                    set("storageAccountURI", &self.endpoint);
+                let of_cloud = self.azure_cloud.map(|cloud| cloud.account_uri(&self.id));
+                if let Some(uri) = Some(self.endpoint.clone()).filter(|endpoint| !endpoint.is_empty()).or(of_cloud) {
+                    set("storageAccountURI", &uri);
                 }
                 ("azure", format!("{AZURE_KEY_VARIABLE}={key}\n"))
             }
@@ -169,16 +202,30 @@ impl ResolvedProfile {
                 if !self.region.is_empty() {
                     all.push(("AWS_DEFAULT_REGION", self.region.clone()));
                 }
+                if !self.role.is_empty() {
+                    all.push(("RESTIC_AWS_ASSUME_ROLE_ARN", self.role.clone()));
+                }
                 all
             }
-            StoreType::Azure => vec![
-                ("RESTIC_REPOSITORY", format!("azure:{}:/{below}", self.bucket)),
-                ("AZURE_ACCOUNT_NAME", self.id.clone()),
-                ("AZURE_ACCOUNT_KEY", key),
-            ],
-            other @ (StoreType::Gcs | StoreType::Directory) => {
+            StoreType::Azure => {
+                let repository = format!("azure:{}:/{below}", self.bucket);
+                let mut all = vec![("RESTIC_REPOSITORY", repository), ("AZURE_ACCOUNT_NAME", self.id.clone())];
+                // Without a key restic uses the identity of its pod.
+                all.extend((!key.is_empty()).then_some(("AZURE_ACCOUNT_KEY", key)));
+                all.extend(self.azure_cloud.map(|cloud| ("AZURE_ENDPOINT_SUFFIX", cloud.suffix().to_owned())));
+                all
+            }
+            StoreType::Gcs => {
+                let repository = format!("gs:{}:/{below}", self.bucket);
+                vec![
+                    ("RESTIC_REPOSITORY", repository),
+                    ("GOOGLE_PROJECT_ID", self.id.clone()),
+                    (GOOGLE_KEY, one_line(&key)),
+                ]
+            }
+            other @ (StoreType::Directory | StoreType::KopiaServer) => {
                 return Err(ProfileError::unsupported(format!(
-                    "a restic repository in a location of type {other:?} (s3Compliant and azure are supported)"
+                    "a restic repository in a location of type {other:?} (s3Compliant, gcs and azure are supported)"
                 )));
             }
         };
@@ -188,8 +235,14 @@ impl ResolvedProfile {
 
     /// Values that must not appear in a log.
     pub fn secrets(&self) -> Vec<String> {
-        vec![self.key.expose_secret().to_owned()]
+        let password = self.kopia_server.as_ref().map(|server| server.password().to_owned());
+        std::iter::once(self.key.expose_secret().to_owned()).chain(password).collect()
     }
+}
+
+/// JSON without line breaks. Other texts are left to restic.
+fn one_line(key: &str) -> String {
+    serde_json::from_str::<Value>(key).map_or_else(|_| key.to_owned(), |key| key.to_string())
 }
 
 fn kind(json: &str) -> Result<StoreType> {
@@ -198,41 +251,90 @@ fn kind(json: &str) -> Result<StoreType> {
         "gcs" => Ok(StoreType::Gcs),
         "azure" => Ok(StoreType::Azure),
         "filestore" | "directory" => Ok(StoreType::Directory),
-        "kopia" => Err(ProfileError::unsupported("a profile with a Kopia server")),
-        other => Err(ProfileError::invalid(format!("location type {other:?}, expected s3Compliant, gcs or azure"))),
+        "kopia" => Ok(StoreType::KopiaServer),
+        other => {
+            Err(ProfileError::invalid(format!("location type {other:?}, expected s3Compliant, gcs, azure or kopia")))
+        }
     }
 }
 
-/// The credentials: id and secret.
-fn keys(credential: &Map<String, Value>, kind: StoreType) -> Result<(String, String)> {
+/// The credentials.
+#[derive(Default)]
+struct Keys {
+    id: String,
+    key: String,
+    role: String,
+    azure_cloud: Option<azure::Cloud>,
+}
+
+impl Keys {
+    fn pair(id: String, key: String) -> Self {
+        Self { id, key, ..Self::default() }
+    }
+}
+
+fn keys(credential: &Map<String, Value>, kind: StoreType) -> Result<Keys> {
     let part =
         |name: &str| object(credential, name).ok_or_else(|| ProfileError::invalid(format!("Credential has no {name}")));
     match text(credential, "Type").as_str() {
-        "keyPair" => part("KeyPair").map(|pair| (text(pair, "ID"), text(pair, "Secret"))),
+        "keyPair" => part("KeyPair").map(|pair| Keys::pair(text(pair, "ID"), text(pair, "Secret"))),
         "secret" => keys_of_secret(&data(part("Secret")?)?, kind),
-        "kopia" => Err(ProfileError::unsupported("a credential of a Kopia server")),
-        "" => Ok((String::new(), String::new())),
-        other => Err(ProfileError::invalid(format!("credential type {other:?}, expected keyPair or secret"))),
+        "" => Ok(Keys::default()),
+        "kopia" if kind == StoreType::KopiaServer => Ok(Keys::default()),
+        "kopia" => Err(ProfileError::invalid("a credential of type kopia requires location type kopia")),
+        other => Err(ProfileError::invalid(format!("credential type {other:?}, expected keyPair, secret or kopia"))),
     }
 }
 
+/// The server of a profile of type `kopia`, whose user is in the credential.
+fn kopia_server(location: &Map<String, Value>, credential: &Map<String, Value>) -> Result<KopiaServer> {
+    let user = object(credential, "KopiaServerSecret")
+        .ok_or_else(|| ProfileError::invalid("location type kopia requires a credential of type kopia"))?;
+    let required = |fields: &Map<String, Value>, name: &str| {
+        let value = text(fields, name);
+        if value.is_empty() {
+            Err(ProfileError::invalid(format!("{name} of the Kopia server is missing")))
+        } else {
+            Ok(value)
+        }
+    };
+    let options = find(user, "ConnectOptions").and_then(|options| serde_json::from_value(options.clone()).ok());
+    let (content_cache_mb, metadata_cache_mb) = KopiaServer::cache_sizes(&options.unwrap_or_default());
+    let fingerprint = fingerprint(&required(user, "Cert")?);
+    Ok(KopiaServer {
+        url: required(location, "endpoint")?,
+        fingerprint: fingerprint.ok_or_else(|| ProfileError::invalid("Cert of the Kopia server is no certificate"))?,
+        username: required(user, "Username")?,
+        hostname: required(user, "Hostname")?,
+        password: required(user, "Password")?.into(),
+        content_cache_mb,
+        metadata_cache_mb,
+    })
+}
+
 /// The credentials in a Secret of Kanister's types.
-fn keys_of_secret(data: &BTreeMap<String, String>, kind: StoreType) -> Result<(String, String)> {
-    let value = |key: &str| {
-        let found = data.get(key).filter(|value| !value.is_empty()).cloned();
-        found.ok_or_else(|| ProfileError::invalid(format!("secret has no key {key:?}")))
+fn keys_of_secret(data: &BTreeMap<String, String>, kind: StoreType) -> Result<Keys> {
+    let optional = |key: &str| data.get(key).cloned().unwrap_or_default();
+    let value = |key: &str| match optional(key) {
+        found if found.is_empty() => Err(ProfileError::invalid(format!("secret has no key {key:?}"))),
+        found => Ok(found),
     };
     match kind {
-        StoreType::S3 if data.get("role").is_some_and(|role| !role.is_empty()) => {
-            Err(ProfileError::unsupported("a credential with a role to assume"))
-        }
-        StoreType::S3 => Ok((value("aws_access_key_id")?, value("aws_secret_access_key")?)),
-        StoreType::Azure => Ok((value("azure_storage_account_id")?, value("azure_storage_key")?)),
+        StoreType::S3 => Ok(Keys {
+            role: optional("role"),
+            ..Keys::pair(value("aws_access_key_id")?, value("aws_secret_access_key")?)
+        }),
+        // Without a key the identity of the machine is used: a managed or a federated one.
+        StoreType::Azure => Ok(Keys {
+            azure_cloud: azure::Cloud::parse(&optional("azure_storage_environment"))?,
+            ..Keys::pair(value("azure_storage_account_id")?, optional("azure_storage_key"))
+        }),
         // The service account key is the value that is JSON.
-        StoreType::Gcs | StoreType::Directory => {
+        StoreType::Gcs | StoreType::Directory | StoreType::KopiaServer => {
             let key = data.values().find(|text| text.trim_start().starts_with('{')).cloned();
             let key = key.ok_or_else(|| ProfileError::invalid("secret has no service account key"))?;
-            Ok((String::new(), key))
+            let project = data.iter().find(|(name, _)| name.contains("project")).map(|(_, project)| project.clone());
+            Ok(Keys::pair(project.unwrap_or_default(), key))
         }
     }
 }

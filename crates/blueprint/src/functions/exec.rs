@@ -8,9 +8,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::Error;
 
-/// Reads variables, one per line, up to a dot; then executes the command. The values do not appear in the process list.
-const WITH_VARIABLES: &str =
-    "while IFS= read -r variable; do [ \"$variable\" = . ] && break; export \"$variable\"; done; exec \"$@\"";
+/// Reads variables, one per line, up to a dot; then executes the command. The values do not appear in the process list. A key of
+/// Google's has to be in a file, which is removed afterwards.
+const WITH_VARIABLES: &str = r#"while IFS= read -r variable; do [ "$variable" = . ] && break; export "$variable"; done
+[ -n "$PLIMSOLL_GOOGLE_KEY" ] || exec "$@"
+umask 077; key=$(mktemp) || exit; trap 'rm -f "$key"' EXIT; trap 'exit 143' TERM INT HUP
+printf %s "$PLIMSOLL_GOOGLE_KEY" >"$key"; unset PLIMSOLL_GOOGLE_KEY
+GOOGLE_APPLICATION_CREDENTIALS=$key "$@""#;
 
 /// Exit codes of a shell or container runtime for a missing program.
 pub const PROGRAM_NOT_FOUND: [i32; 2] = [127, 126];

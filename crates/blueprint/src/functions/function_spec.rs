@@ -93,8 +93,6 @@ const ON_COMPLETION: FunctionSpec = FunctionSpec { progress: ProgressKind::OnCom
 const WAIT: FunctionSpec = FunctionSpec { required: &["timeout", "conditions"], rendered: false, ..ON_COMPLETION };
 const NO_RDS: FunctionSpec =
     FunctionSpec { support: Support::Unsupported("Amazon RDS functions are not supported"), ..DEFAULTS };
-const NO_KOPIA_SERVER: FunctionSpec =
-    FunctionSpec { support: Support::Unsupported("Kopia repository server functions are not supported"), ..DEFAULTS };
 
 /// All functions, in Kanister's groups.
 pub const FUNCTIONS: &[FunctionSpec] = &[
@@ -250,7 +248,26 @@ pub const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec { name: "ExportRDSSnapshotToLocation", ..NO_RDS },
     FunctionSpec { name: "RestoreRDSSnapshot", ..NO_RDS },
     FunctionSpec { name: "DeleteRDSSnapshot", ..NO_RDS },
-    FunctionSpec { name: "BackupDataUsingKopiaServer", ..NO_KOPIA_SERVER },
-    FunctionSpec { name: "RestoreDataUsingKopiaServer", ..NO_KOPIA_SERVER },
-    FunctionSpec { name: "DeleteDataUsingKopiaServer", ..NO_KOPIA_SERVER },
+    FunctionSpec {
+        name: "BackupDataUsingKopiaServer",
+        required: &["namespace", "pod", "container", "includePath"],
+        optional: &["snapshotTags", "repositoryServerUserHostname"],
+        outputs: &["backupID", "size", "phySize"],
+        progress: ProgressKind::Bytes,
+        ..DEFAULTS
+    },
+    FunctionSpec {
+        name: "RestoreDataUsingKopiaServer",
+        required: &["namespace", "image", "backupIdentifier", "restorePath"],
+        one_of: &[&["pod", "volumes"]],
+        optional: &["repositoryServerUserHostname"],
+        progress: ProgressKind::Bytes,
+        ..POD
+    },
+    FunctionSpec {
+        name: "DeleteDataUsingKopiaServer",
+        required: &["namespace", "image", "backupID"],
+        optional: &["repositoryServerUserHostname"],
+        ..POD
+    },
 ];

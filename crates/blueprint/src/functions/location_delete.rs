@@ -7,9 +7,10 @@ use crate::Error;
 use crate::profile::ResolvedProfile;
 use crate::results::Outputs;
 
-/// The profile of the action.
+/// The profile of the action, which has to be one of object storage.
 pub fn profile(call: &Call) -> Result<&ResolvedProfile, Error> {
-    call.params.profile.as_ref().ok_or_else(|| Error::Missing("the action has no profile".into()))
+    let profile = call.params.profile.as_ref().ok_or_else(|| Error::Missing("the action has no profile".into()))?;
+    Ok(profile.require_store()?)
 }
 
 /// Deletes everything under a path.

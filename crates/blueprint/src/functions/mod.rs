@@ -13,6 +13,8 @@ mod environment;
 mod exec;
 pub mod function_spec;
 mod json_path;
+mod kopia;
+mod kopia_server;
 mod kube_ops;
 mod location_delete;
 mod phase_meters;
@@ -65,6 +67,9 @@ const FUNCTIONS: &[Function] = &[
     function("DeleteData", Repeat, |call| Box::pin(volume_data::delete_data(call))),
     function("DeleteDataAll", Repeat, |call| Box::pin(volume_data::delete_data_all(call))),
     function("CheckRepository", Repeat, |call| Box::pin(volume_data::check_repository(call))),
+    function("BackupDataUsingKopiaServer", Repeat, |call| Box::pin(kopia_server::backup_data(call))),
+    function("RestoreDataUsingKopiaServer", Repeat, |call| Box::pin(kopia_server::restore_data(call))),
+    function("DeleteDataUsingKopiaServer", Repeat, |call| Box::pin(kopia_server::delete_data(call))),
     function("CreateCSISnapshot", Repeat, |call| Box::pin(csi_snapshot::create_snapshot(call))),
     function("CreateCSISnapshotStatic", Repeat, |call| Box::pin(csi_snapshot::create_snapshot_static(call))),
     function("RestoreCSISnapshot", Repeat, |call| Box::pin(csi_snapshot::restore_snapshot(call))),

@@ -34,7 +34,7 @@ struct Condition {
 
 /// How a condition refers to its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConditionSyntax {
+pub enum ConditionSyntax {
     /// By `{ $.path }`, replaced before the rest is rendered as a template.
     JsonPaths,
     /// As a template over the object.
@@ -43,7 +43,7 @@ pub(crate) enum ConditionSyntax {
 
 impl ConditionSyntax {
     /// Why a condition can never be true: a path, or the template around it, is invalid.
-    pub(crate) fn check(self, condition: &str) -> Result<(), String> {
+    pub fn check(self, condition: &str) -> Result<(), String> {
         let template = match self {
             Self::JsonPaths => replace_paths(condition, |path| JsonPath::parse(path).map(|_| "1".to_owned()))?,
             Self::Template => condition.to_owned(),
@@ -51,7 +51,8 @@ impl ConditionSyntax {
         Template::parse("condition", &template).map(drop).map_err(|error| error.to_string())
     }
 
-    fn evaluate(self, condition: &str, object: &Value) -> Result<String, Error> {
+    /// The text of a condition over an object; `true` if it holds. A missing field is an error.
+    pub fn evaluate(self, condition: &str, object: &Value) -> Result<String, Error> {
         let render = |text: &str, data: &Value| {
             Template::parse("condition", text)?.with_missing_keys().render(data).map_err(Error::from)
         };

@@ -45,6 +45,22 @@ pub enum KandoError {
         #[source]
         source: std::io::Error,
     },
+    /// `--kopia-snapshot` is missing or is not the output of a push.
+    #[error(
+        "--kopia-snapshot has to be the output of a push, such as {{\"id\":\"…\"}}: use the kopiaSnapshot of the artifact"
+    )]
+    InvalidSnapshot,
+    /// There is no program kopia.
+    #[error(
+        "kopia is not in this image: use an image with kopia, or the annotation plimsoll.dev/own-kando: \"true\" in podAnnotations"
+    )]
+    KopiaMissing,
+    /// kopia failed.
+    #[error("kopia failed: {cause}")]
+    Kopia {
+        /// The last line that it wrote.
+        cause: String,
+    },
     /// The store returned fewer or more bytes than the object has.
     #[error("truncated download of {path}: expected {expected} bytes, received {found}")]
     Truncated {
@@ -62,6 +78,10 @@ impl KandoError {
         Self::Local { what: what.into(), source }
     }
 
+    pub(crate) fn kopia(cause: impl Into<String>) -> Self {
+        Self::Kopia { cause: cause.into() }
+    }
+
     /// Stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -71,6 +91,9 @@ impl KandoError {
             Self::InvalidKey { .. } => "InvalidOutputKey",
             Self::Store(error) => error.reason(),
             Self::Local { .. } => "LocalFailure",
+            Self::InvalidSnapshot => "InvalidSnapshot",
+            Self::KopiaMissing => "ProgramMissing",
+            Self::Kopia { .. } => "KopiaFailed",
             Self::Truncated { .. } => "TruncatedObject",
         }
     }

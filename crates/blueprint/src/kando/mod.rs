@@ -10,8 +10,10 @@
 //! It must never write anything but data and outputs to standard output, or a credential to an error, a log line or a frame.
 
 mod error;
+mod kopia;
 pub mod protocol;
 mod transfer;
 
 pub use error::{KandoError, Result};
+pub use kopia::{DEFAULT_OUTPUT, KopiaKando, SnapshotInfo};
 pub use transfer::{Kando, TransferSummary};

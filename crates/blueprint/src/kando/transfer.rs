@@ -36,7 +36,7 @@ pub struct Kando {
 impl Kando {
     /// Opens the location of a profile. Sends nothing.
     pub fn open(profile: &ResolvedProfile) -> Result<Self> {
-        Ok(Self { store: Store::open(&profile.location())? })
+        Ok(Self { store: Store::open(&profile.require_store()?.location())? })
     }
 
     /// Uploads `source` to `path`; the object is visible only once complete. `size` is the size of the source, if known.
@@ -48,11 +48,8 @@ impl Kando {
         report: impl FnMut(&Frame),
     ) -> Result<TransferSummary> {
         let key = key(path)?;
-        let running = RunningCommand::new(&self.store, "push", &key);
-        let bytes = running.task.meter(Unit::Bytes);
-        if let Some(size) = size {
-            bytes.set_total(Total::Final(size));
-        }
+        let running = RunningCommand::new(Some(&self.store), "push", &key);
+        let bytes = bytes_of(&running, size);
         running.run_with_progress(report, self.send(&key, source, &bytes)).await
     }
 
@@ -87,8 +84,8 @@ impl Kando {
         report: impl FnMut(&Frame),
     ) -> Result<TransferSummary> {
         let key = key(path)?;
-        let running = RunningCommand::new(&self.store, "pull", &key);
-        let bytes = running.task.meter(Unit::Bytes);
+        let running = RunningCommand::new(Some(&self.store), "pull", &key);
+        let bytes = bytes_of(&running, None);
         running.run_with_progress(report, self.fetch(&key, target, &bytes)).await
     }
 
@@ -113,7 +110,7 @@ impl Kando {
     /// Deletes the object at `path` and all objects under it. Missing objects are not an error.
     pub async fn delete(&self, path: &str, report: impl FnMut(&Frame)) -> Result<TransferSummary> {
         let key = key(path)?;
-        let running = RunningCommand::new(&self.store, "delete", &key);
+        let running = RunningCommand::new(Some(&self.store), "delete", &key);
         let removing = async {
             let exists = self.store.exists(&key).await?;
             self.store.delete(&key).await?;
@@ -125,7 +122,7 @@ impl Kando {
 }
 
 /// The key of a path under the prefix of the location, normalized as in Kanister.
-fn key(path: &str) -> Result<String> {
+pub(super) fn key(path: &str) -> Result<String> {
     let invalid = |cause| KandoError::InvalidPath { path: path.to_owned(), cause };
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if parts.is_empty() {
@@ -138,23 +135,33 @@ fn key(path: &str) -> Result<String> {
 }
 
 /// A running command.
-struct RunningCommand {
+pub(super) struct RunningCommand {
     operation: Operation,
     task: Task,
-    _waits: plimsoll_store::ObserverGuard,
+    _waits: Option<plimsoll_store::ObserverGuard>,
+}
+
+/// The meter of the bytes of a command; `size` is their total, if known.
+pub(super) fn bytes_of(running: &RunningCommand, size: Option<u64>) -> Meter {
+    let bytes = running.task.meter(Unit::Bytes);
+    if let Some(size) = size {
+        bytes.set_total(Total::Final(size));
+    }
+    bytes
 }
 
 impl RunningCommand {
     /// The first word of the operation name is the direction.
-    fn new(store: &Store, verb: &str, key: &str) -> Self {
+    pub(super) fn new(store: Option<&Store>, verb: &str, key: &str) -> Self {
         let operation = Operation::new(format!("{verb} {key}"), Clock::system());
         let task = operation.root();
-        let waits = store.observe(Arc::new(WaitObserver { task: task.clone(), waiting: Mutex::default() }));
+        let observer = || Arc::new(WaitObserver { task: task.clone(), waiting: Mutex::default() });
+        let waits = store.map(|store| store.observe(observer()));
         Self { operation, task, _waits: waits }
     }
 
     /// Runs the command and reports progress. Every frame is full: a reader of the log may start anywhere.
-    async fn run_with_progress(
+    pub(super) async fn run_with_progress(
         self,
         mut report: impl FnMut(&Frame),
         work: impl Future<Output = Result<TransferSummary>>,

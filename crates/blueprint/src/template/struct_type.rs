@@ -106,6 +106,7 @@ pub(super) static PARAMS: StructType = StructType {
         field("Secrets", FieldType::MapOf(&SECRET)),
         field("Time", FieldType::Text),
         field("Profile", FieldType::Pointer(&PROFILE)),
+        field("RepositoryServer", FieldType::Pointer(&REPOSITORY_SERVER)),
         field("Options", FieldType::TextMap),
         field("Object", FieldType::AnyMap),
         field("Phases", FieldType::MapOfPointers(&PHASE)),
@@ -205,6 +206,33 @@ static CREDENTIAL: StructType = StructType {
 static KEY_PAIR: StructType = StructType {
     name: "param.KeyPair",
     fields: &[field("ID", FieldType::Text), field("Secret", FieldType::Text)],
+    embedded: None,
+};
+
+static REPOSITORY_SERVER: StructType = StructType {
+    name: "param.RepositoryServer",
+    fields: &[
+        field("Name", FieldType::Text),
+        field("Namespace", FieldType::Text),
+        field("ServerInfo", FieldType::Struct(&SERVER_INFO)),
+        field("Username", FieldType::Text),
+        field("Credentials", FieldType::Struct(&REPOSITORY_SERVER_CREDENTIALS)),
+        field("Address", FieldType::Text),
+        field("ContentCacheMB", FieldType::Int),
+        field("MetadataCacheMB", FieldType::Int),
+    ],
+    embedded: None,
+};
+
+static SERVER_INFO: StructType = StructType {
+    name: "v1alpha1.ServerInfo",
+    fields: &[optional("PodName", "podName", FieldType::Text), optional("ServiceName", "serviceName", FieldType::Text)],
+    embedded: None,
+};
+
+static REPOSITORY_SERVER_CREDENTIALS: StructType = StructType {
+    name: "param.RepositoryServerCredentials",
+    fields: &[field("ServerTLS", FieldType::Struct(&SECRET)), field("ServerUserAccess", FieldType::Struct(&SECRET))],
     embedded: None,
 };
 

@@ -17,17 +17,28 @@ fn functions_and_arguments_are_unique() {
 }
 
 #[test]
-fn rds_and_kopia_server_functions_are_unsupported() {
-    for name in ["CreateRDSSnapshot", "BackupDataUsingKopiaServer"] {
-        assert!(matches!(find(name).unwrap().support, Support::Unsupported(_)), "{name}");
+fn rds_functions_are_unsupported() {
+    let unsupported = |name: &str| matches!(find(name).unwrap().support, Support::Unsupported(_));
+    for name in ["CreateRDSSnapshot", "ExportRDSSnapshotToLocation", "RestoreRDSSnapshot", "DeleteRDSSnapshot"] {
+        assert!(unsupported(name), "{name}");
     }
+    let names = FUNCTIONS.iter().map(|function| function.name).filter(|name| unsupported(name));
+    assert_eq!(names.count(), 4);
     assert_eq!(find("KubeTask").unwrap().support, Support::Full);
     assert!(find("NoSuchFunction").is_none());
 }
 
 #[test]
 fn every_supported_function_has_its_progress_kind() {
-    let bytes = ["BackupData", "BackupDataAll", "CopyVolumeData", "RestoreData", "RestoreDataAll"];
+    let bytes = [
+        "BackupData",
+        "BackupDataAll",
+        "BackupDataUsingKopiaServer",
+        "CopyVolumeData",
+        "RestoreData",
+        "RestoreDataAll",
+        "RestoreDataUsingKopiaServer",
+    ];
     let at_the_end = ["ScaleWorkload", "Wait", "WaitV2", "LocationDelete"];
     for function in FUNCTIONS.iter().filter(|function| !matches!(function.support, Support::Unsupported(_))) {
         let expected = match function.name {

@@ -169,10 +169,10 @@ fn profiles_are_parsed_as_in_go_and_unsupported_ones_are_errors() {
     let gcs = json!({"type": "gcs", "bucket": "c", "prefix": "p"});
     assert_eq!(with(&["Location"], gcs).unwrap().location().display_name(), "gs://c/p");
     let cases = [
-        (with(&["Location", "type"], json!("kopia")), "Unsupported"),
+        (with(&["Location", "type"], json!("kopia")), "InvalidProfile"),
         (with(&["Location", "type"], json!("ftp")), "InvalidProfile"),
         (with(&["Location", "bucket"], json!("")), "InvalidProfile"),
-        (with(&["Credential", "Type"], json!("kopia")), "Unsupported"),
+        (with(&["Credential", "Type"], json!("kopia")), "InvalidProfile"),
         (with(&["Credential", "KeyPair"], Value::Null), "InvalidProfile"),
         (ResolvedProfile::from_json("{\"Location\": hush"), "InvalidProfile"),
         (ResolvedProfile::from_json("[]"), "InvalidProfile"),

@@ -49,6 +49,8 @@ fn a_good_blueprint_has_no_findings() {
 fn every_error_is_found_with_its_location() {
     let restore = json!({"func": "RestoreData", "name": "r", "args": {
         "namespace": "n", "image": "i", "backupArtifactPrefix": "p", "backupTag": "t", "backupIdentifier": "i", "pod": "p"}});
+    let kopia = json!({"func": "RestoreDataUsingKopiaServer", "name": "k", "args": {
+        "namespace": "n", "image": "i", "backupIdentifier": "b", "restorePath": "/"}});
     let snapshot = |args: Value| json!({"func": "CreateCSISnapshot", "name": "s", "args": args});
     let cases = [
         (snapshot(json!({"pvc": "p", "namespace": "n"})), "MissingArgument", "action backup, phase s"),
@@ -60,7 +62,7 @@ fn every_error_is_found_with_its_location() {
         (changed(&["func"], json!("NoSuch")), "UnknownFunction", "action backup, phase dump"),
         (changed(&["func"], Value::Null), "NoFunction", "action backup, phase dump"),
         (changed(&["func"], json!("CreateRDSSnapshot")), "FunctionNotSupported", "action backup, phase dump"),
-        (changed(&["func"], json!("BackupDataUsingKopiaServer")), "FunctionNotSupported", "action backup, phase dump"),
+        (kopia, "MissingArgument", "action backup, phase k"),
         (changed(&["name"], json!("")), "NoPhaseName", "action backup, phase 0"),
         (changed(&["args"], json!({"image": "i"})), "MissingArgument", "action backup, phase dump"),
         (changed(&["args", "imgae"], json!("x")), "UnsupportedArgument", "action backup, phase dump"),
