@@ -10,6 +10,7 @@ pub mod install;
 pub mod names;
 pub mod options;
 pub mod plugins;
+pub mod profile;
 pub mod repo;
 pub mod volume;
 pub mod volumes;
@@ -104,6 +105,9 @@ pub enum Command {
     /// Validate Kanister blueprints
     #[command(subcommand, visible_alias = "blueprints")]
     Blueprint(blueprint::Blueprint),
+    /// Create and validate Kanister profiles
+    #[command(subcommand, visible_alias = "profiles")]
+    Profile(profile::Profile),
     /// Move data and set outputs inside the pods of a blueprint, as Kanister's kando does
     #[command(
         after_help = "A copy of this program named kando takes these commands directly. Progress is written to standard error, \

@@ -8,18 +8,23 @@ use super::options::ObjectFormat;
 
 #[derive(Debug, Subcommand)]
 pub enum Blueprint {
-    /// Validate blueprints without a cluster
-    #[command(after_help = "A blueprint with errors cannot run (exit code 6); one with warnings can.\n\n\
+    /// Validate blueprints in files, or those of the cluster with these names
+    #[command(
+        after_help = "Files need no cluster. A blueprint with errors cannot run (exit code 6); one with warnings can.\n\n\
         Examples:\n  plimsoll blueprint validate mysql-blueprint.yaml\n  \
-        kubectl get blueprint mysql -n kanister -o yaml | plimsoll blueprint validate -")]
+        kubectl get blueprint mysql -n kanister -o yaml | plimsoll blueprint validate -\n  plimsoll blueprint validate --name mysql --namespace kanister"
+    )]
     Validate(ValidateBlueprint),
 }
 
 #[derive(Debug, Args)]
 pub struct ValidateBlueprint {
     /// Blueprint files in YAML or JSON; - reads standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "name", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Blueprint in the cluster; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub name: Vec<String>,
     /// Output format
     #[arg(long, short, value_name = "FORMAT")]
     pub output: Option<ObjectFormat>,
@@ -95,8 +100,8 @@ pub enum LocationVerb {
     Push {
         /// File, or - for standard input
         source: String,
-        /// Ignored, as by Kanister's kando with a profile that is not of a Kopia server
-        #[arg(long, short, value_name = "NAME", hide = true)]
+        /// Output of the phase that gets the snapshot, with a profile of a Kopia server; ignored with other profiles
+        #[arg(long, short, value_name = "NAME")]
         output_name: Option<String>,
     },
     /// Download from the location into a file or standard output
@@ -105,15 +110,15 @@ pub enum LocationVerb {
     Pull {
         /// File, or - for standard output
         target: String,
-        /// Not supported
-        #[arg(long, short, value_name = "JSON", hide = true)]
+        /// Snapshot, as a push with a profile of a Kopia server printed it
+        #[arg(long, short, value_name = "JSON")]
         kopia_snapshot: Option<String>,
     },
     /// Delete the objects at a path and below it
     #[command(after_help = "Examples:\n  kando location delete --profile \"$PROFILE\" --path /backups/dump.sql.gz")]
     Delete {
-        /// Not supported
-        #[arg(long, short, value_name = "JSON", hide = true)]
+        /// Snapshot, as a push with a profile of a Kopia server printed it
+        #[arg(long, short, value_name = "JSON")]
         kopia_snapshot: Option<String>,
     },
 }

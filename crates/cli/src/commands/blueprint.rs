@@ -4,26 +4,37 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context;
+use kube::Api;
+use plimsoll_api::kanister::v1alpha1 as kanister;
 use plimsoll_blueprint::validate::{Finding, Severity, validate};
 use serde_json::{Value, json};
 
+use crate::args::Global;
 use crate::args::blueprint::{Blueprint, ValidateBlueprint};
 use crate::exit::Outcome;
-use crate::output;
+use crate::{connect, output};
 
 /// Carries out one command.
-pub fn run(verb: &Blueprint) -> anyhow::Result<Outcome> {
+pub async fn run(global: &Global, verb: &Blueprint) -> anyhow::Result<Outcome> {
     match verb {
-        Blueprint::Validate(options) => check(options),
+        Blueprint::Validate(options) => check(global, options).await,
     }
 }
 
-fn check(options: &ValidateBlueprint) -> anyhow::Result<Outcome> {
+async fn check(global: &Global, options: &ValidateBlueprint) -> anyhow::Result<Outcome> {
     let mut reports = Vec::new();
     for file in &options.files {
         for document in documents(file)? {
             let name = document["metadata"]["name"].as_str().unwrap_or("<unnamed>").to_owned();
             reports.push((file.display().to_string(), name, validate(&document)));
+        }
+    }
+    if !options.name.is_empty() {
+        let client = connect::client(global).await?;
+        let api: Api<kanister::Blueprint> = Api::namespaced(client, &global.namespace);
+        for name in &options.name {
+            let blueprint = serde_json::to_value(api.get(name).await?)?;
+            reports.push((format!("blueprint/{name}"), name.clone(), validate(&blueprint)));
         }
     }
     match options.output {

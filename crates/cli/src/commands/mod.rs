@@ -22,6 +22,7 @@ pub mod mover;
 pub mod plan;
 pub mod plugin;
 pub mod preview;
+pub mod profile;
 pub mod repo;
 pub mod restore;
 pub mod restore_wait;
