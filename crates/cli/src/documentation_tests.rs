@@ -175,7 +175,8 @@ fn links(text: &str) -> Vec<String> {
 /// The anchors of a page: its headings as GitHub and mdBook name them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let outside = lines_with_language(text).into_iter().filter(|(language, _)| language.is_none());
-    let headings = outside.filter_map(|(_, line)| line.starts_with('#').then(|| line.trim_start_matches('#').trim()));
+    let headings =
+        outside.filter(|(_, line)| line.starts_with('#')).map(|(_, line)| line.trim_start_matches('#').trim());
     headings
         .map(|heading| {
             let kept = heading.chars().filter(|one| one.is_alphanumeric() || [' ', '-', '_'].contains(one));

@@ -50,7 +50,9 @@ impl ItemOperations {
             return section.field(label, format!("{counts} (--details shows all)"));
         };
         section.field(label, counts);
-        operations.iter().for_each(|operation| print_one(section, operation, kind));
+        for operation in operations {
+            print_one(section, operation, kind);
+        }
     }
 }
 

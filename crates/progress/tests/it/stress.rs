@@ -34,7 +34,7 @@ fn with_workers(operation: &Operation, workers: &[&(dyn Fn() + Sync)], also: imp
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             start.wait();
-            look_until(&observer, &stop, &also)
+            look_until(&observer, &stop, &also);
         });
         let threads: Vec<_> = workers
             .iter()
@@ -49,7 +49,7 @@ fn with_workers(operation: &Operation, workers: &[&(dyn Fn() + Sync)], also: imp
         stop.store(true, Ordering::Release);
         assert!(ended.iter().all(Result::is_ok));
         reader.join().expect("every look was consistent");
-    })
+    });
 }
 
 /// Announces one, then settles it, in one of three ways.
