@@ -57,6 +57,9 @@ pub struct CreateAction {
     /// Profile [default namespace: that of the ActionSet]
     #[arg(long, short = 'p', value_name = "[NAMESPACE/]NAME")]
     pub profile: Option<String>,
+    /// Kopia repository server [default namespace: that of the ActionSet]
+    #[arg(long, short = 'r', value_name = "[NAMESPACE/]NAME")]
+    pub repository_server: Option<String>,
     /// Deployments to act on
     #[arg(long, short = 'd', value_name = "NAMESPACE/NAME", value_delimiter = ',')]
     pub deployment: Vec<String>,

@@ -97,14 +97,15 @@ fn generate_name(action: Option<&str>, parent: Option<&str>) -> String {
 }
 
 fn common(options: &CreateAction, global: &Global) -> anyhow::Result<ActionSpec> {
-    let profile = options.profile.as_ref().map(|text| {
+    let named = |kind: &str, text: &String| {
         let (namespace, name) = text.split_once('/').unwrap_or((&global.namespace, text));
-        object("Profile", namespace, name)
-    });
+        object(kind, namespace, name)
+    };
     Ok(ActionSpec {
         name: options.action.clone(),
         blueprint: options.blueprint.clone(),
-        profile,
+        profile: options.profile.as_ref().map(|text| named("Profile", text)),
+        repository_server: options.repository_server.as_ref().map(|text| named("RepositoryServer", text)),
         options: pairs("option", &options.options)?,
         secrets: references("Secret", &options.secrets)?,
         config_maps: references("ConfigMap", &options.config_maps)?,
@@ -146,6 +147,7 @@ fn from_parent(
             name: given.name.clone().or_else(|| old.name.clone()),
             blueprint: given.blueprint.clone().or_else(|| old.blueprint.clone()),
             profile: given.profile.clone().or_else(|| old.profile.clone()),
+            repository_server: given.repository_server.clone().or_else(|| old.repository_server.clone()),
             options: old.options.clone().into_iter().chain(given.options.clone()).collect(),
             secrets: if given.secrets.is_empty() { old.secrets.clone() } else { given.secrets.clone() },
             config_maps: if given.config_maps.is_empty() { old.config_maps.clone() } else { given.config_maps.clone() },
