@@ -138,10 +138,11 @@ fn min_size(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn upload(line: &str) -> Option<(u64, u64, u64, Option<u64>, Option<u64>)> {
+    /// Files, bytes, uploaded bytes; estimate and seconds left.
+    fn upload(line: &str) -> Option<([u64; 3], [Option<u64>; 2])> {
         match ProgressLine::parse(line)? {
             ProgressLine::Upload { files, bytes, uploaded, estimate, seconds_left } => {
-                Some((files, bytes, uploaded, estimate, seconds_left))
+                Some(([files, bytes, uploaded], [estimate, seconds_left]))
             }
             ProgressLine::Restore { .. } => None,
         }
@@ -150,14 +151,14 @@ mod tests {
     #[test]
     fn lines_of_a_backup_are_parsed_before_and_after_the_estimate() {
         let early = " | 1 hashing, 0 hashed (7 B), 0 cached (0 B), uploaded 0 B, estimating...";
-        assert_eq!(upload(early), Some((0, 7, 0, None, None)));
+        assert_eq!(upload(early), Some(([0, 7, 0], [None, None])));
         let later = " - 2 hashing, 4 hashed (110.4 MB), 6 cached (1.5 GB), uploaded 25.6 MB, estimated 2.1 GB (76.7%) 3s left   ";
-        assert_eq!(upload(later), Some((10, 1_560_350_000, 25_550_000, Some(2_100_000_000), Some(3))));
+        assert_eq!(upload(later), Some(([10, 1_560_350_000, 25_550_000], [Some(2_100_000_000), Some(3)])));
         let failing = " * 0 hashing, 2 hashed (7 B), 54 cached (110 MB), uploaded 0 B (1 fatal errors), estimated 1 KB (110.0%) 0s left";
-        assert_eq!(upload(failing), Some((56, 109_950_007, 0, Some(1000), None)));
+        assert_eq!(upload(failing), Some(([56, 109_950_007, 0], [Some(1000), None])));
         let long =
             " / 1 hashing, 1 hashed (1 GiB), 0 cached (0 B), uploaded 1 KiB, estimated 4 GiB (25.0%) 1h2m3s left";
-        assert_eq!(upload(long), Some((1, (1 << 30) - (1 << 30) / 20, 1024 - 51, Some(4 << 30), Some(3723))));
+        assert_eq!(upload(long), Some(([1, (1 << 30) - (1 << 30) / 20, 1024 - 51], [Some(4 << 30), Some(3723)])));
         assert_eq!(ProgressLine::parse("Snapshotting default@default:x ..."), None);
     }
 
@@ -165,11 +166,11 @@ mod tests {
     fn the_lines_of_document_003_are_parsed() {
         let first =
             " / 1 hashing, 118 hashed (546.9 MB), 0 cached (0 B), uploaded 0 B, estimated 4.5 GB (12.1%) 35s left";
-        assert_eq!(upload(first), Some((118, 546_850_000, 0, Some(4_500_000_000), Some(35))));
+        assert_eq!(upload(first), Some(([118, 546_850_000, 0], [Some(4_500_000_000), Some(35)])));
         // A line that begins with * is not the end.
         let second =
             " * 0 hashing, 136 hashed (1.4 GB), 0 cached (0 B), uploaded 244 B, estimated 4.5 GB (30.1%) 30s left";
-        assert_eq!(upload(second), Some((136, 1_350_000_000, 244, Some(4_500_000_000), Some(30))));
+        assert_eq!(upload(second), Some(([136, 1_350_000_000, 244], [Some(4_500_000_000), Some(30)])));
     }
 
     #[test]

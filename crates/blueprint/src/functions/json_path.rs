@@ -116,11 +116,10 @@ fn closing_bracket(text: &str) -> Option<usize> {
     for (at, character) in text.char_indices() {
         match (quote, character) {
             (Some(open), _) if character == open => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(character),
             (None, '[') => depth += 1,
             (None, ']') => depth -= 1,
-            (None, _) => {}
+            _ => {}
         }
         if depth == 0 {
             return Some(at);

@@ -69,9 +69,10 @@ impl Bed {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
         let cluster_wide = ["Namespace", "CustomResourceDefinition"].contains(&kind);
-        let api: Api<DynamicObject> = match cluster_wide {
-            true => Api::all_with(self.client.clone(), &resource),
-            false => Api::namespaced_with(self.client.clone(), NAMESPACE, &resource),
+        let api: Api<DynamicObject> = if cluster_wide {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
         };
         let mut object = object;
         object["apiVersion"] = json!(resource.api_version);

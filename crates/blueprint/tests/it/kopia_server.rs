@@ -85,7 +85,7 @@ async fn data_goes_to_a_repository_server_and_back_with_kopias_own_progress() {
     assert!(seen["sizeUploadedB"].as_u64() < seen["estimatedUploadSizeB"].as_u64(), "{seen}");
     let id = outputs["backupID"].as_str().unwrap().to_owned();
     assert_eq!(outputs["size"], "24 MB");
-    assert_eq!(kopia.snapshots().unwrap(), [id.clone()]);
+    assert_eq!(kopia.snapshots().unwrap(), std::slice::from_ref(&id));
     assert!(!call.host.log_text().contains(PASSWORD));
 
     let restore = json!({ "namespace": NAMESPACE, "image": "any", "backupIdentifier": id, "restorePath": "/data/restored",
@@ -164,7 +164,7 @@ async fn kando_pushes_pulls_and_deletes_with_a_profile_of_a_kopia_server() {
     assert_eq!((saved.logical_size, saved.physical_size), (5_000_003, 0));
     assert_eq!(&*frames[0].operation, "push dumps/one/dump.sql");
     assert_eq!(frames.last().unwrap().nodes[0].meters[0].done, 5_000_003);
-    assert_eq!(kopia.snapshots().unwrap(), [saved.id.clone()]);
+    assert_eq!(kopia.snapshots().unwrap(), std::slice::from_ref(&saved.id));
     let mut back = Vec::new();
     let pulled = connect().await.unwrap().pull("dumps/one/dump.sql", &saved, &mut back, |_| {}).await.unwrap();
     assert_eq!(pulled.bytes, 5_000_003);
@@ -179,7 +179,7 @@ async fn kando_pushes_pulls_and_deletes_with_a_profile_of_a_kopia_server() {
     ]));
     let error = kando.push("part", broken, None, |_| {}).await.unwrap_err();
     assert!(matches!(error, KandoError::Local { .. }), "{error}");
-    assert_eq!(kopia.snapshots().unwrap(), [saved.id.clone()], "a part is never stored as a whole");
+    assert_eq!(kopia.snapshots().unwrap(), std::slice::from_ref(&saved.id), "a part is never stored as a whole");
 
     kando.delete("dumps/one/dump.sql", &saved, |_| {}).await.unwrap();
     assert!(kopia.snapshots().unwrap().is_empty());

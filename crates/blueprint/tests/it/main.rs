@@ -1,6 +1,6 @@
 //! What the crate promises.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
 
 // The fuzz target imports its macro from this path; here the macro defines a function.

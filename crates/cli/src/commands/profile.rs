@@ -80,10 +80,15 @@ fn location(options: &CreateProfile) -> &ProfileLocation {
     }
 }
 
+/// The fields of a Secret that are a name and a key.
+type KeyFields = [(&'static str, String); 2];
+/// The type of a Secret whose keys are fixed, and one more field of it.
+type TypedField = Option<(&'static str, &'static str, String)>;
+
 /// The objects. A Secret with a role or a cloud has one of Kanister's types, whose keys are fixed.
 fn plan(namespace: &str, options: &CreateProfile, input: &mut dyn std::io::Read) -> anyhow::Result<Plan> {
     let place = location(options);
-    let (kind, word, fields, typed): (_, _, [(&str, String); 2], Option<(&str, &str, String)>) = match options {
+    let (kind, word, fields, typed): (&str, &str, KeyFields, TypedField) = match options {
         CreateProfile::S3compliant(options) => {
             let key = secret_text(&options.secret_key, input)?;
             let fields = [("aws_access_key_id", options.access_key.clone()), ("aws_secret_access_key", key)];

@@ -45,7 +45,7 @@ fn failed(set: &Object) -> Cause {
         return Cause::new("BlueprintMissing", Certainty::Certain, text).with_command(look);
     }
     let at = phases(set).find(|phase| phase["state"] == "failed").and_then(|phase| phase["name"].as_str());
-    let phase = at.map(|name| format!("phase {name}")).unwrap_or_else(|| "it".to_owned());
+    let phase = at.map_or_else(|| "it".to_owned(), |name| format!("phase {name}"));
     if let Some((_, certainty)) = KILLED_FOR_MEMORY.iter().find(|(part, _)| raw.contains(part)) {
         let text = format!("{phase} was killed, it needs more memory than its limit: {message}");
         return Cause::new("OutOfMemory", *certainty, text);

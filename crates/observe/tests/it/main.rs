@@ -1,6 +1,6 @@
 //! What is explanation about objects, from the objects alone.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
 
 mod causes;
