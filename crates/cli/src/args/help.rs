@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &["backup", "restore", "schedule", "backup-location", "create", "get", "describe", "logs", "delete", "cancel"],
     ),
     ("Volumes", &["volume", "repo", "snapshot-location"]),
-    ("Blueprints", &["blueprint", "action", "kando"]),
+    ("Blueprints", &["blueprint", "profile", "action", "kando"]),
     ("Observe", &["top", "watch", "why", "ui"]),
     (
         "Administration",

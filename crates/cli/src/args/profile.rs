@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Subcommand)]
 pub enum Profile {
     /// Create a profile and the Secret with its credentials
-    #[command(subcommand, after_help = CREATE)]
+    #[command(subcommand)]
     Create(CreateProfile),
     /// Check the fields of a profile, and that its bucket can be read and written
     #[command(
@@ -18,19 +18,23 @@ pub enum Profile {
     Validate(ValidateProfile),
 }
 
-const CREATE: &str = "Examples:
-  plimsoll profile create s3compliant --bucket backups --region eu-1 --access-key AKIA1 --secret-key -  < key
-  plimsoll profile create s3compliant -b backups -e https://minio.example -a minio -s - --dry-run  < key
-  plimsoll profile create gcp --bucket backups --project-id shop --service-key key.json
-  plimsoll profile create azure --bucket backups --storage-account shop --storage-key -  < key";
-
 #[derive(Debug, Subcommand)]
 pub enum CreateProfile {
     /// Create a profile of a bucket with the protocol of S3
+    #[command(
+        after_help = "Examples:\n  plimsoll profile create s3compliant --bucket backups --region eu-1 --access-key AKIA1 --secret-key - < key\n  \
+        plimsoll profile create s3compliant -b backups -e https://minio.example -a minio -s - --dry-run < key"
+    )]
     S3compliant(CreateS3),
     /// Create a profile of a bucket of Google Cloud Storage
+    #[command(
+        after_help = "Examples:\n  plimsoll profile create gcp --bucket backups --project-id shop --service-key key.json"
+    )]
     Gcp(CreateGcp),
     /// Create a profile of a container of Azure
+    #[command(
+        after_help = "Examples:\n  plimsoll profile create azure --bucket backups --storage-account shop --storage-key - < key"
+    )]
     Azure(CreateAzure),
 }
 

@@ -238,7 +238,7 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
             "duplicate-names",
             json!([{ "func": "KubeTask", "name": "p", "args": { "image": "i", "command": ["true"] } },
             { "func": "KubeTask", "name": "p", "args": { "image": "i", "command": ["true"] } }]),
-            vec!["phase p: duplicate phase name, also in action act"],
+            vec!["phase p: duplicate phase name in this action"],
         ),
         ("no-phases", json!([]), vec!["action act: at least one phase is required"]),
         ("output-not-json", run("echo '###Phase-output###: nonsense'"), vec!["phase p", "nonsense", "expected JSON"]),
