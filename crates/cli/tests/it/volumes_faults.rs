@@ -322,8 +322,8 @@ async fn a_restore_fails_and_names_a_pod_that_does_not_start_after_its_data_is_r
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_names_a_container_without_permission_to_read_its_volume() {
-    require!(cache::program("kopia"));
     use std::os::unix::fs::{PermissionsExt, chown};
+    require!(cache::program("kopia"));
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     // As for databases: readable by their user only. Without capabilities root cannot read it either.
