@@ -20,6 +20,7 @@ pub mod leader_election;
 pub mod leader_label;
 pub mod lifecycle;
 mod live_progress;
+mod observed_generation;
 mod operation_record;
 pub mod peers;
 mod progress_floor;

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, LogTail, OperationState, PROGRESSING, STALLED, Stage};
+use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, LogTail, OperationState, PROGRESSING, RECONCILING, STALLED, Stage};
 use plimsoll_api::summary::{ProgressSummary, Stall};
 use plimsoll_engine::log::Tail;
 use plimsoll_progress::view::unit_word;
@@ -98,14 +98,18 @@ pub fn log_tail(tail: &Tail) -> LogTail {
     LogTail { offset: i64::try_from(tail.offset).ok(), text: Some(tail.text.clone()), ..LogTail::default() }
 }
 
-/// `Progressing`, `Stalled` and `Complete`; a condition's time changes only with its status.
+/// `Reconciling`, `Progressing`, `Stalled` and `Complete`; a condition's time changes only with its status.
+///
+/// `Reconciling` comes first: tools that follow kstatus take the first of it and `Stalled` that is true.
 pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -> Vec<Condition> {
     let ended = snapshot.state().is_ended();
     let root_reason = snapshot.root().and_then(|root| root.reason.as_deref()).unwrap_or_default();
     let current = snapshot.current().map(|node| node.label().to_string()).unwrap_or_default();
     let stall = snapshot.stall.as_ref().filter(|_| !ended);
+    let working = if ended { "Ended" } else { "Working" };
     let facts = [
-        (PROGRESSING, !ended && stall.is_none(), if ended { "Ended" } else { "Working" }.to_owned(), current),
+        (RECONCILING, !ended, working.to_owned(), current.clone()),
+        (PROGRESSING, !ended && stall.is_none(), working.to_owned(), current),
         (
             STALLED,
             stall.is_some(),
@@ -126,9 +130,23 @@ pub fn conditions_before_start(reason: &str, message: &str, now: Timestamp) -> V
         condition(&[], now, kind, holds, reason.to_owned(), message.to_owned())
     };
     vec![
+        fact(RECONCILING, false, "Ended", ""),
         fact(PROGRESSING, false, "Ended", ""),
         fact(STALLED, false, "Advancing", ""),
         fact(COMPLETE, true, reason, message),
+    ]
+}
+
+/// The same for an operation that has not started and waits.
+pub fn conditions_while_waiting(message: &str, now: Timestamp) -> Vec<Condition> {
+    let fact = |kind, holds, reason: &str, message: &str| {
+        condition(&[], now, kind, holds, reason.to_owned(), message.to_owned())
+    };
+    vec![
+        fact(RECONCILING, true, "Waiting", message),
+        fact(PROGRESSING, false, "Waiting", message),
+        fact(STALLED, false, "Advancing", ""),
+        fact(COMPLETE, false, "Waiting", ""),
     ]
 }
 

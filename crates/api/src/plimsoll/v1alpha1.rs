@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::macros::{open_enum, wire_struct};
 use crate::summary::ProgressSummary;
 
+/// Condition: the work has not ended. Tools that follow kstatus, such as Flux, wait while it is true.
+pub const RECONCILING: &str = "Reconciling";
 /// Condition: the work is in progress.
 pub const PROGRESSING: &str = "Progressing";
 /// Condition: a task does not advance.
@@ -56,7 +58,7 @@ wire_struct! {
         /// The progress tree, limited in size; removed once the operation has ended.
         #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
         pub tree: Option<Value>,
-        /// `Progressing`, `Stalled` and `Complete`.
+        /// `Reconciling`, `Progressing`, `Stalled` and `Complete`.
         pub conditions: Vec<Condition>,
         /// When the work started.
         pub start_timestamp: Option<Time>,

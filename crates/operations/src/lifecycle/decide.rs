@@ -25,6 +25,8 @@ pub struct Observed {
     pub deleted: bool,
     /// Our finalizer keeps it until its work has ended.
     pub finalizer: bool,
+    /// It was changed since its last status was written.
+    pub outdated: bool,
     /// This process is working on it.
     pub running_here: bool,
     /// Its user cancelled it.
@@ -58,6 +60,8 @@ pub enum Decision {
     CancelBeforeStart,
     /// Close the Operation and the journal that a dead leader left behind.
     CleanUp,
+    /// It was changed after its end: state that this was seen and means no work.
+    Acknowledge,
     /// Its work has ended or never started: remove the finalizer.
     RemoveFinalizer,
 }
@@ -79,6 +83,7 @@ pub fn decide(observed: &Observed) -> Decision {
         SubjectState::New if observed.finalizer && observed.deleted => Decision::RemoveFinalizer,
         _ if observed.deleted => Decision::Ignore,
         SubjectState::Ended if observed.operation_open => Decision::CleanUp,
+        SubjectState::Ended if observed.outdated => Decision::Acknowledge,
         SubjectState::Ended => Decision::Ignore,
         SubjectState::InProgress => Decision::Run,
         SubjectState::New if observed.cancelled => Decision::CancelBeforeStart,
@@ -100,6 +105,7 @@ mod tests {
             state: SubjectState::New,
             deleted: false,
             finalizer: false,
+            outdated: false,
             running_here: false,
             cancelled: false,
             operation_open: false,
@@ -164,6 +170,16 @@ mod tests {
                 Decision::RemoveFinalizer,
             ),
             ("held and not deleted runs", Observed { finalizer: true, ..new() }, Decision::Run),
+            (
+                "ended and changed since is acknowledged",
+                Observed { outdated: true, ..ended.clone() },
+                Decision::Acknowledge,
+            ),
+            (
+                "a change of one that has not ended is no end",
+                Observed { outdated: true, ..begun.clone() },
+                Decision::Run,
+            ),
             ("ended is left alone", ended, Decision::Ignore),
             ("being deleted is left alone", Observed { deleted: true, ..begun }, Decision::Ignore),
         ];

@@ -77,6 +77,8 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
 
     /// The state that a phase means.
     fn state(phase: &str) -> SubjectState;
+    /// Sets what the spec leaves to the defaults of the server.
+    fn set_defaults(_subject: &mut Self::Resource, _context: &Self::Context) {}
     /// The faults in the spec, as far as the object alone shows them.
     fn validate(raw: &Value) -> Vec<String>;
     /// Checks what it needs of other objects.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Lifecycle;
 use super::decide::SubjectState;
-use super::reconcile::{LifecycleController, write_unless_changed};
+use super::reconcile::{LifecycleController, show_waiting, write_unless_changed};
 use crate::leader_client::LeaderClient;
 use crate::operation_record;
 use crate::queue::{self, Blocked, QueueEntry};
@@ -80,13 +80,10 @@ pub(super) async fn wait_in_queue<K: Lifecycle>(
     blocked: &Blocked,
     leader: &LeaderClient,
 ) -> Result<Action, Error> {
-    let position = blocked.position;
-    let known = object.data.pointer("/status/queuePosition").and_then(Value::as_u64);
-    if let Some(status) = K::queued_status(position).filter(|_| known != Some(position as u64)) {
-        write_unless_changed(leader, id, object, &status).await?;
-    }
     let why = if blocked.same_namespaces { ", which works on the same namespaces" } else { "" };
     let reason = format!("queued behind {} {}{why}", K::VERB, blocked.behind.join(", "));
+    let status = K::queued_status(blocked.position).unwrap_or_else(|| json!({}));
+    show_waiting(leader, id, object, status, &reason).await?;
     operation_record::write_wait_reason(leader.client.clone(), id, &leader.holder(), &reason).await?;
     Ok(Action::requeue(Duration::from_secs(5)))
 }

@@ -21,6 +21,7 @@ use super::settled::SettledSubjects;
 use super::{Lifecycle, OperationRuntime, queueing};
 use crate::event_recorder::EventType;
 use crate::leader_client::LeaderClient;
+use crate::observed_generation::{is_outdated, with_observed_generation};
 use crate::operation_record;
 use crate::projection;
 use crate::subject::{Subject, operation_name};
@@ -91,6 +92,7 @@ async fn observe<K: Lifecycle>(object: &DynamicObject, controller: &LifecycleCon
         state,
         deleted: object.metadata.deletion_timestamp.is_some(),
         finalizer: K::FINALIZER_WHILE_RUNNING && has_finalizer,
+        outdated: is_outdated(&raw),
         running_here: controller.runtime.active.contains(&uid),
         cancelled: false,
         operation_open: false,
@@ -132,7 +134,8 @@ async fn observe_requirements<K: Lifecycle>(
     observed.faults = K::validate(raw);
     match serde_json::from_value::<K::Resource>(raw.clone()) {
         Err(error) => observed.faults.push(error.to_string()),
-        Ok(typed) if observed.faults.is_empty() => {
+        Ok(mut typed) if observed.faults.is_empty() => {
+            K::set_defaults(&mut typed, &controller.context);
             let requirements = K::check_requirements(&typed, &controller.context).await?;
             observed.faults = requirements.faults;
             observed.missing = requirements.missing;
@@ -155,12 +158,13 @@ async fn act<K: Lifecycle>(
         Decision::Reject(faults) => {
             info!("{} {}: rejected: {}", K::VERB, id.name, faults.join("; "));
             let status = final_status_before_start(K::rejected_status(&faults), "FailedValidation", &faults.join("; "));
-            write_unless_changed(leader, &id, object, &status).await?;
+            end_unless_changed(leader, &id, object, status).await?;
             leader.events.record(&id.reference(), EventType::Warning, "FailedValidation", &faults.join("; ")).await;
         }
         Decision::Queue(blocked) => return queueing::wait_in_queue::<K>(&id, object, &blocked, leader).await,
         Decision::Wait(reason) => {
             let reason = format!("waiting for {reason}");
+            show_waiting(leader, &id, object, json!({}), &reason).await?;
             operation_record::write_wait_reason(leader.client.clone(), &id, &leader.holder(), &reason).await?;
             return Ok(Action::requeue(Duration::from_secs(1)));
         }
@@ -172,10 +176,11 @@ async fn act<K: Lifecycle>(
         Decision::CancelBeforeStart => {
             let message = "cancelled before it began";
             let status = final_status_before_start(K::failed_status("Cancelled"), "Cancelled", message);
-            write_unless_changed(leader, &id, object, &status).await?;
+            end_unless_changed(leader, &id, object, status).await?;
             leader.events.record(&id.reference(), EventType::Normal, "Cancelled", message).await;
         }
         Decision::CleanUp => clean_up::<K>(&id, leader, object).await?,
+        Decision::Acknowledge => end_unless_changed(leader, &id, object, json!({})).await?,
         Decision::RemoveFinalizer => remove_finalizer::<K>(leader, &id).await?,
     }
     Ok(Action::await_change())
@@ -193,9 +198,37 @@ fn identify<K: Lifecycle>(object: &DynamicObject, leader: &LeaderClient) -> Subj
 }
 
 /// A last status with the conditions that `kubectl wait` reads.
-fn final_status_before_start(mut status: Value, reason: &str, message: &str) -> Value {
+pub(super) fn final_status_before_start(mut status: Value, reason: &str, message: &str) -> Value {
     status["conditions"] = json!(projection::conditions_before_start(reason, message, Timestamp::now()));
     status
+}
+
+/// Shows in a subject that it waits for its start: the status, with conditions. Nothing is written if it shows that already.
+pub(super) async fn show_waiting(
+    leader: &LeaderClient,
+    id: &Subject,
+    object: &DynamicObject,
+    mut status: Value,
+    message: &str,
+) -> Result<(), Error> {
+    let known = |field: &str| object.data.pointer(&format!("/status/{field}"));
+    let shown = status.as_object().is_some_and(|fields| fields.iter().all(|(name, value)| known(name) == Some(value)));
+    if shown && known("conditions").is_some() {
+        return Ok(());
+    }
+    status["conditions"] = json!(projection::conditions_while_waiting(message, Timestamp::now()));
+    write_unless_changed(leader, id, object, &status).await
+}
+
+/// Writes the last status of a subject, or that a change after it was seen.
+async fn end_unless_changed(
+    leader: &LeaderClient,
+    id: &Subject,
+    object: &DynamicObject,
+    status: Value,
+) -> Result<(), Error> {
+    let raw = json!({ "metadata": object.metadata });
+    write_unless_changed(leader, id, object, &with_observed_generation(status, &raw)).await
 }
 
 /// A watch may lag behind our own writes: a decision on an old version of the object is not written over a new one.

@@ -16,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::decide::SubjectState;
-use super::reconcile::LifecycleController;
+use super::reconcile::{LifecycleController, final_status_before_start};
 use super::{Completion, Job, Lifecycle, OperationRuntime};
 use crate::event_recorder::EventType;
 use crate::journal::{self, JournalLocation};
 use crate::leader_client::LeaderClient;
+use crate::observed_generation::write_final_status;
 use crate::operation_record::{self, OperationRecord};
 use crate::progress_floor::progress_floor;
 use crate::status_writer::{StatusWriter, StatusWriterSettings};
@@ -83,7 +84,8 @@ async fn run_current<K: Lifecycle>(
     if !same || ![SubjectState::New, SubjectState::InProgress].contains(&K::state(phase)) {
         return Ok(());
     }
-    let subject = serde_json::from_value::<K::Resource>(raw).map_err(invalid)?;
+    let mut subject = serde_json::from_value::<K::Resource>(raw).map_err(invalid)?;
+    K::set_defaults(&mut subject, &controller.context);
     if subject.meta().deletion_timestamp.is_some() {
         cancel.cancel();
     } else {
@@ -171,7 +173,9 @@ async fn run<K: Lifecycle>(
     let (runtime, leader) = (&controller.runtime, controller.leader());
     let (job, gap) = match open_job(controller, subject, &id, cancel).await {
         Err(error @ Error::JournalLost { .. }) => {
-            return write_status(leader, &id, &K::failed_status(&error.to_string())).await;
+            let reason = error.to_string();
+            let status = final_status_before_start(K::failed_status(&reason), error.reason(), &reason);
+            return write_final_status(leader, &id, &status).await;
         }
         job => job?,
     };
@@ -252,15 +256,6 @@ fn subject_status<K: Lifecycle>(
     SubjectStatus::new(leader.cluster.clone(), Arc::clone(record), id.path(), K::ITEM_COUNTERS, fields)
 }
 
-async fn write_status(leader: &LeaderClient, id: &Subject, status: &Value) -> Result<(), Error> {
-    leader.fence.check()?;
-    let patch = json!({ "status": status }).to_string().into_bytes();
-    match leader.cluster.merge(&id.path(), patch).await {
-        Err(error) if error.code() == Some(404) => Ok(()),
-        answer => answer.map(|_| ()),
-    }
-}
-
 /// The last writes: the final status of the subject, then the journal is removed, then the record ends.
 async fn finish<K: Lifecycle>(job: &Job<K>, answer: Result<Completion, Error>) -> Result<(), Error> {
     let leader = &job.runtime.leader;
@@ -279,7 +274,7 @@ async fn finish<K: Lifecycle>(job: &Job<K>, answer: Result<Completion, Error>) -
     let status = final_status::<K>(&snapshot, &completion);
     let root = job.tree.root();
     kill::point("status.final.before");
-    RetryPolicy::default().run(&root, || write_status(leader, &job.id, &status)).await?;
+    RetryPolicy::default().run(&root, || write_final_status(leader, &job.id, &status)).await?;
     kill::point("status.final.after");
     let event_type = if completion.state == OperationState::Succeeded { EventType::Normal } else { EventType::Warning };
     leader.events.record(&job.id.reference(), event_type, completion.state.as_str(), &message).await;

@@ -11,5 +11,6 @@ mod live_progress;
 mod operation_name;
 mod scripted_backup;
 mod takeover;
+mod tool_rules;
 mod watch_backoff;
 mod write_budget;

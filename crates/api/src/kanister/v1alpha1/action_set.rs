@@ -67,6 +67,8 @@ wire_struct! {
         pub progress: Option<ActionProgress>,
         /// Plimsoll: conditions of the ActionSet.
         pub conditions: Vec<Condition>,
+        /// Plimsoll: the generation whose work has ended, set together with the last phase.
+        pub observed_generation: Option<i64>,
         /// Plimsoll: rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
     }

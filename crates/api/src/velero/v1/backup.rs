@@ -134,6 +134,8 @@ wire_struct! {
         pub hook_status: Option<HookStatus>,
         /// Plimsoll: conditions of the backup.
         pub conditions: Vec<Condition>,
+        /// Plimsoll: the generation whose work has ended, set together with the last phase.
+        pub observed_generation: Option<i64>,
         /// Plimsoll: rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
     }

@@ -105,6 +105,8 @@ wire_struct! {
         pub hook_status: Option<HookStatus>,
         /// Plimsoll: conditions of the restore.
         pub conditions: Vec<Condition>,
+        /// Plimsoll: the generation whose work has ended, set together with the last phase.
+        pub observed_generation: Option<i64>,
         /// Plimsoll: rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
     }

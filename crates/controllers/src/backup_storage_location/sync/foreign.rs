@@ -76,6 +76,10 @@ fn record(raw: &Value, phase: &BackupPhase, location: &str) -> Value {
     spec.insert("storageLocation".into(), location.into());
     let mut status = raw["status"].as_object().cloned().unwrap_or_default();
     status.insert("phase".into(), phase.as_str().into());
+    // Of the object in the other cluster.
+    for field in ["plimsoll", "conditions", "observedGeneration"] {
+        status.remove(field);
+    }
     json!({
         "apiVersion": "velero.io/v1",
         "kind": "Backup",
@@ -181,7 +185,8 @@ mod tests {
                 "labels": { "velero.io/storage-location": "theirs", "team": "shop" },
                 "ownerReferences": [{ "kind": "Schedule", "name": "s", "uid": "su" }, { "kind": "Pod", "name": "p" }] },
             "spec": { "hooks": { "resources": [{ "name": "evil" }] }, "storageLocation": "theirs", "ttl": "1h" },
-            "status": { "phase": phase, "expiration": "2026-01-01T00:00:00Z" } })
+            "status": { "phase": phase, "expiration": "2026-01-01T00:00:00Z", "observedGeneration": 40,
+                "conditions": [{ "type": "Reconciling", "status": "True" }] } })
     }
 
     fn read(value: &Value, now: &str) -> BackupMetadata {
@@ -196,6 +201,9 @@ mod tests {
         let BackupMetadata::Backup(found) = read(&metadata("Completed"), BEFORE) else { panic!("not taken") };
         assert_eq!(found["spec"], json!({ "storageLocation": "ours", "ttl": "1h" }));
         assert_eq!(found["metadata"]["labels"], json!({ "velero.io/storage-location": "ours", "team": "shop" }));
+        for left_behind in ["conditions", "observedGeneration"] {
+            assert!(found["status"].get(left_behind).is_none(), "{left_behind}");
+        }
         for left_behind in ["namespace", "uid", "resourceVersion", "finalizers"] {
             assert!(found["metadata"].get(left_behind).is_none(), "{left_behind}");
         }
