@@ -32,6 +32,8 @@ pub const ASYNC_OPERATION_ID: &str = "velero.io/async-operation-id";
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
 /// Annotation on a DeleteBackupRequest: it was made because the backup has expired, not by a person.
 pub const EXPIRED: &str = "plimsoll.dev/expired";
+/// Label on claims whose volumes Velero snapshots together: its default of `volumeGroupSnapshotLabelKey`.
+pub const VOLUME_GROUP: &str = "velero.io/volume-group";
 /// Label on ConfigMaps that record a moved snapshot until its backup is deleted.
 pub const DATA_UPLOAD_SNAPSHOT_INFO: &str = "velero.io/data-upload-snapshot-info";
 /// Annotation on a pod: its volumes whose files are backed up, separated by commas.
@@ -75,6 +77,8 @@ pub const PROGRESS_ADDRESS: &str = "plimsoll.dev/progress-address";
 /// Annotation on the server's Lease: the default of `spec.defaultVolumesToFsBackup`. The command line reads it
 /// when it plans a backup.
 pub const DEFAULT_VOLUMES_TO_FS_BACKUP: &str = "plimsoll.dev/default-volumes-to-fs-backup";
+/// The same for the default of `spec.snapshotMoveData`.
+pub const DEFAULT_SNAPSHOT_MOVE_DATA: &str = "plimsoll.dev/default-snapshot-move-data";
 /// Annotation on a finished DataUpload or DataDownload: its temporary objects are deleted, and a restored claim has its volume.
 pub const CLEANED_UP: &str = "plimsoll.dev/cleaned-up";
 /// Label on the temporary objects of a volume transfer: the transfer's uid.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{FieldErrors, describe, is_set, items, one_of};
+use crate::labels;
 
 /// The old resource filters and the scoped ones that replace them. A backup uses one group or the other.
 const UNSCOPED_FILTERS: &[&str] = &["includedResources", "excludedResources", "includeClusterResources"];
@@ -20,6 +21,7 @@ pub(super) fn check_backup_spec(path: &str, spec: &Value, errors: &mut FieldErro
     check_includes(path, spec, "Namespaces", errors);
     check_includes(path, spec, "Resources", errors);
     check_config_map(&format!("{path}.resourcePolicy"), &spec["resourcePolicy"], errors);
+    check_volume_groups(path, spec, errors);
     for (index, hook) in items(&spec["hooks"]["resources"]).iter().enumerate() {
         let hook_path = format!("{path}.hooks.resources[{index}]");
         check_includes(&hook_path, hook, "Namespaces", errors);
@@ -132,6 +134,17 @@ fn check_includes(path: &str, spec: &Value, what: &str, errors: &mut FieldErrors
             let found = format!("{}, which is also in {included_name}", describe(name));
             errors.add_invalid(excluded_path, found, format!("a name that is not in {included_name}"));
         }
+    }
+}
+
+/// Claims of a group would be snapshotted one by one, at different times: a backup that asks for one moment is not taken. Velero
+/// writes its default into each backup; claims with that label are a warning of the backup.
+fn check_volume_groups(path: &str, spec: &Value, errors: &mut FieldErrors) {
+    const FIELD: &str = "volumeGroupSnapshotLabelKey";
+    let key = &spec[FIELD];
+    if is_set(key) && key != labels::VOLUME_GROUP {
+        let expected = "no value: VolumeGroupSnapshots are not supported, volumes are snapshotted one by one";
+        errors.add_invalid(format!("{path}.{FIELD}"), describe(key), expected);
     }
 }
 

@@ -64,6 +64,7 @@ fn an_invalid_value_names_path_found_and_expected() {
         "orLabelSelectors": [{ "matchLabels": { "a": "b" } }],
         "hooks": { "resources": [{ "name": "x", "pre": [{ "exec": { "command": [], "onError": "Panic", "timeout": "" } }] }] },
         "resourcePolicy": { "kind": "Secret", "name": "x" },
+        "volumeGroupSnapshotLabelKey": "group",
     });
     insta::assert_snapshot!(lines(&backup(spec)));
 }

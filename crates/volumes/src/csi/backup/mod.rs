@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
+use plimsoll_api::labels;
 use plimsoll_api::velero::v1::UploaderSettings;
 use plimsoll_archive::volume_info::{BackupVolumeInfo, CsiSnapshotInfo};
 use plimsoll_engine::backup::actions::BackupItemActions;
@@ -193,6 +194,7 @@ impl CsiBackup {
         };
         let chosen = class::choose(&self.classes().await?, &driver, claim, &self.parameters.backup);
         let Some(class) = self.class_or_log(chosen, &driver, key, explicit) else { return Ok(None) };
+        self.warn_of_group(claim, key);
         self.start(claim, &volume, key, &class).await
     }
 
@@ -223,6 +225,18 @@ impl CsiBackup {
         let level = if explicit { Level::Error } else { Level::Warning };
         self.parameters.plugin_log.line(level, format!("no snapshot of claim {key}: {error}"));
         None
+    }
+
+    /// The volumes of a group would be snapshotted at one moment.
+    fn warn_of_group(&self, claim: &Value, key: &str) {
+        let group = claim.pointer("/metadata/labels").and_then(|all| all.get(labels::VOLUME_GROUP)?.as_str());
+        if let Some(group) = group {
+            let line = format!(
+                "claim {key} is snapshotted by itself, not at one moment with volume group {group}: \
+                 VolumeGroupSnapshots are not supported"
+            );
+            self.parameters.plugin_log.line(Level::Warning, line);
+        }
     }
 
     async fn start(&self, claim: &Value, volume: &Value, key: &str, class: &str) -> Result<Option<ClaimResult>, Error> {
