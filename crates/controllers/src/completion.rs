@@ -48,6 +48,15 @@ pub async fn show_waiting<K: Lifecycle>(job: &Job<K>, counts: ItemOperationCount
     Ok(())
 }
 
+/// Shows in the subject that it is being finalized. `failed` if it has errors.
+pub async fn show_finalizing<K: Lifecycle>(job: &Job<K>, failed: bool) -> Result<(), Error> {
+    let phase = if failed { "FinalizingPartiallyFailed" } else { "Finalizing" };
+    kill::point("status.finalizing.before");
+    job.patch_subject(&json!({ "status": { "phase": phase } })).await?;
+    kill::point("status.finalizing.after");
+    Ok(())
+}
+
 /// The counts of item operations, as Backup and Restore have them.
 fn operation_counts(verb: &str, counts: ItemOperationCounts) -> Value {
     let name = |word: &str| format!("{verb}ItemOperations{word}");

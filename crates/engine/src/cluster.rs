@@ -132,12 +132,24 @@ struct ListMeta {
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    page_size: u32,
 }
 
 impl Cluster {
     /// Uses this client.
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, page_size: DEFAULT_PAGE_SIZE }
+    }
+
+    /// Another page size of lists; zero means one page.
+    #[must_use]
+    pub fn with_page_size(self, page_size: u32) -> Self {
+        Self { page_size, ..self }
+    }
+
+    /// Maximum number of objects that a backup lists in one request.
+    pub fn page_size(&self) -> u32 {
+        self.page_size
     }
 
     /// The client, for typed requests.
@@ -364,6 +376,8 @@ impl ItemMeta {
     }
 }
 
+/// Velero's.
+const DEFAULT_PAGE_SIZE: u32 = 500;
 /// Target size of a page; a single object may have up to 1.5 MiB.
 const PAGE_BYTES: usize = 1 << 20;
 

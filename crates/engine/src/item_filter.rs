@@ -69,6 +69,12 @@ impl ItemFilter {
         }
     }
 
+    /// Another order of a restore.
+    #[must_use]
+    pub fn with_priorities(self, priorities: &RestorePriorities) -> Self {
+        Self { order: RestoreOrder::new(priorities, &self.catalog), ..self }
+    }
+
     /// The discovered resources of the cluster.
     pub fn catalog(&self) -> &DiscoveredResources {
         &self.catalog

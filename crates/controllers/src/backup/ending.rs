@@ -1,5 +1,6 @@
 //! How a Backup ends: its last status, and its metadata in the location.
 
+use jiff::Timestamp;
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_archive::volume_info::BackupVolumeInfo;
 use plimsoll_engine::backup::BackupResults;
@@ -47,13 +48,24 @@ pub(super) fn metadata(begun: &Value, snapshot: &Snapshot, results: &BackupResul
     metadata["kind"] = json!("Backup");
     let mut status = metadata["status"].clone();
     if let Some(fields) = status.as_object_mut() {
-        fields.remove("plimsoll");
+        // They describe the work in this cluster.
+        for field in ["plimsoll", "conditions", "observedGeneration"] {
+            fields.remove(field);
+        }
         fields.extend(
             projection::progress(snapshot, BackupController::ITEM_COUNTERS).as_object().cloned().unwrap_or_default(),
         );
         fields.extend(completion_of(results).status.as_object().cloned().unwrap_or_default());
     }
     metadata["status"] = status;
+    metadata
+}
+
+/// The metadata of a backup that another program left unfinished, as it is once the backup has ended.
+pub(super) fn finalized(left: &Value, failed: bool, now: Timestamp) -> Value {
+    let mut metadata = left.clone();
+    metadata["status"]["phase"] = json!(if failed { "PartiallyFailed" } else { "Completed" });
+    metadata["status"]["completionTimestamp"] = json!(format!("{now:.0}"));
     metadata
 }
 

@@ -42,10 +42,16 @@ impl Lifecycle for BackupController {
             BackupPhase::Other(text) if text.is_empty() => SubjectState::New,
             BackupPhase::InProgress
             | BackupPhase::WaitingForPluginOperations
-            | BackupPhase::WaitingForPluginOperationsPartiallyFailed => SubjectState::InProgress,
+            | BackupPhase::WaitingForPluginOperationsPartiallyFailed
+            | BackupPhase::Finalizing
+            | BackupPhase::FinalizingPartiallyFailed => SubjectState::InProgress,
             phase if phase.is_ended() => SubjectState::Ended,
             _ => SubjectState::Unmanaged,
         }
+    }
+
+    fn set_defaults(subject: &mut Backup, context: &Context) {
+        context.settings.defaults.set_in_backup(&mut subject.spec);
     }
 
     fn validate(raw: &Value) -> Vec<String> {
@@ -95,7 +101,12 @@ impl Lifecycle for BackupController {
             spec: job.subject.spec.clone(),
             journal_entries: job.journal_entries.clone(),
         };
-        let env = BackupEnv { operation: job.engine_env(), object: &object, extensions: &extensions };
+        let env = BackupEnv {
+            operation: job.engine_env(),
+            object: &object,
+            extensions: &extensions,
+            item_workers: job.context.settings.item_workers,
+        };
         Ok(match Box::pin(backup::execute(input, env)).await? {
             BackupOutcome::Committed(results) => ending::completion_of(&results),
             BackupOutcome::AlreadyCommitted(metadata) => ending::adopt(&metadata),
@@ -105,7 +116,7 @@ impl Lifecycle for BackupController {
 
 /// What is wrong with the filters, as far as that can be known before the cluster is read.
 async fn filter_faults(context: &Context, spec: &BackupSpec) -> Result<Vec<String>, Error> {
-    Ok(match resource_policy::policies(context, spec.resource_policy.as_ref()).await? {
+    Ok(match resource_policy::backup_policies(context, spec.resource_policy.as_ref()).await? {
         Ok(policies) => ItemFilter::for_backup(spec, policies.as_ref(), &[], &[]).err().map(|e| e.to_string()),
         Err(fault) => Some(fault),
     }

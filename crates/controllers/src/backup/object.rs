@@ -22,7 +22,7 @@ use plimsoll_volumes::storage_location::LocationLookup;
 use serde_json::{Value, json};
 
 use super::BackupController;
-use super::ending::metadata;
+use super::ending::{finalized, metadata};
 use crate::{completion, proof_key, resource_policy};
 
 /// The Backup object of a job.
@@ -60,7 +60,7 @@ impl BackupObject for JobBackup<'_> {
     fn resource_policies(&self) -> BoxFuture<'_, Result<Option<ResourcePolicies>, Error>> {
         Box::pin(async {
             let reference = self.job.subject.spec.resource_policy.as_ref();
-            resource_policy::policies(&self.job.context, reference).await?.map_err(Error::Selection)
+            resource_policy::backup_policies(&self.job.context, reference).await?.map_err(Error::Selection)
         })
     }
 
@@ -70,6 +70,14 @@ impl BackupObject for JobBackup<'_> {
 
     fn proof_key(&self) -> BoxFuture<'_, Result<ProofKey, Error>> {
         Box::pin(proof_key::find_or_create(&self.job.context.leader))
+    }
+
+    fn show_finalizing(&self, failed: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(completion::show_finalizing(self.job, failed))
+    }
+
+    fn finalized_metadata(&self, left: &Value, failed: bool) -> Value {
+        finalized(left, failed, Timestamp::now())
     }
 
     fn metadata(&self, begun: &Value, results: &BackupResults) -> Value {

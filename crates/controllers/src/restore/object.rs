@@ -54,13 +54,7 @@ impl RestoreObject for JobRestore<'_> {
     }
 
     fn show_finalizing(&self, failed: bool) -> BoxFuture<'_, Result<(), Error>> {
-        let phase = if failed { RestorePhase::FinalizingPartiallyFailed } else { RestorePhase::Finalizing };
-        Box::pin(async move {
-            kill::point("status.finalizing.before");
-            self.0.patch_subject(&json!({ "status": { "phase": phase.as_str() } })).await?;
-            kill::point("status.finalizing.after");
-            Ok(())
-        })
+        Box::pin(completion::show_finalizing(self.0, failed))
     }
 }
 
@@ -80,7 +74,12 @@ async fn show_begun(job: &Job<RestoreController>, backup: &Backup) -> Result<Val
             .filter(|name| !spec.excluded_resources.contains(name)),
     );
     let patch = json!({
-        "spec": { "backupName": backup.name_any(), "excludedResources": excluded },
+        "spec": {
+            "backupName": backup.name_any(),
+            "excludedResources": excluded,
+            "itemOperationTimeout": spec.item_operation_timeout,
+            "resourceModifier": spec.resource_modifier,
+        },
         "status": { "phase": phase.as_str(), "startTimestamp": format!("{started:.0}") },
     });
     kill::point("status.begin.before");

@@ -33,6 +33,8 @@ pub struct BackupEnv<'a> {
     pub object: &'a dyn BackupObject,
     /// Plugins and volumes.
     pub extensions: &'a dyn BackupExtensions,
+    /// How many items of a resource, and how many item blocks, are processed side by side. Each block may freeze an application.
+    pub item_workers: usize,
 }
 
 /// The Backup object of a backup, and the objects that it refers to.
@@ -47,6 +49,10 @@ pub trait BackupObject: Send + Sync {
     fn show_waiting(&self, counts: ItemOperationCounts, failed: bool) -> BoxFuture<'_, Result<(), Error>>;
     /// The key that proves that this cluster made the backup. Retried while the error is retryable.
     fn proof_key(&self) -> BoxFuture<'_, Result<ProofKey, Error>>;
+    /// Shows that the item operations of the backup have ended. `failed` if it has errors.
+    fn show_finalizing(&self, failed: bool) -> BoxFuture<'_, Result<(), Error>>;
+    /// The metadata of a backup that another program left unfinished, as it is once the backup has ended.
+    fn finalized_metadata(&self, left: &Value, failed: bool) -> Value;
     /// The object as it is once the backup has ended: `velero-backup.json`.
     fn metadata(&self, begun: &Value, results: &BackupResults) -> Value;
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  pending hooks ──▶ begin ──▶ earlier attempt ──▶ prepare ──▶ collect ──▶ item operations ──▶ commit
-//!                                │ committed: done                 any error: discard
+//!                                │ committed: finalize, if another program left it unfinished
+//!                                                                   any error before: discard
 //! ```
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use super::backup_files::{ExistingBackup, discard};
 use super::collect::BackupResults;
 use super::earlier_attempt::{remove_earlier_attempt, run_pending_hooks};
 use super::env::{BackupEnv, BackupInput};
+use super::left_unfinished;
 use super::state::{BackupRun, BackupState};
 use crate::item_operations::ItemOperations;
 use crate::stages::Stages;
@@ -60,7 +62,14 @@ pub async fn execute(input: BackupInput, env: BackupEnv<'_>) -> Result<BackupOut
     if let Err(error) = &outcome {
         discard_attempt(&input, &env, store.as_ref(), error).await;
     }
-    outcome
+    match (outcome?, store) {
+        (BackupOutcome::AlreadyCommitted(metadata), Some(store)) => {
+            let metadata = left_unfinished::finalize(&input, &env, &store, *metadata).await?;
+            env.extensions.release().await;
+            Ok(BackupOutcome::AlreadyCommitted(Box::new(metadata)))
+        }
+        (outcome, _) => Ok(outcome),
+    }
 }
 
 async fn attempt(
@@ -73,7 +82,6 @@ async fn attempt(
     let backup = env.object.begin().await?;
     let existing = unless_cancelled(&env.operation.cancel, remove_earlier_attempt(input, env, &store)).await?;
     if let ExistingBackup::Committed(metadata) = existing {
-        env.extensions.release().await;
         return Ok(BackupOutcome::AlreadyCommitted(metadata));
     }
     let operations = Arc::new(ItemOperations::new(Arc::clone(&env.operation.journal)));
@@ -118,6 +126,7 @@ impl BackupRun<'_> {
         let mut results = collected?;
         self.wait_for_operations(results.results.errors.count > 0).await?;
         self.record_failed_operations(&mut results.results).await?;
+        self.env.object.show_finalizing(results.results.errors.count > 0).await?;
         self.update_post_operation_items(&mut results.contents).await?;
         self.update_volumes(&planned, &mut results.volumes).await?;
         results.operations = self.state.operations.counts();

@@ -67,7 +67,7 @@ impl BackupRun<'_> {
         }
         let task = env.operation.root.child("reading again");
         let (scratch, guard) = (env.operation.scratch.as_path(), env.operation.guard.as_ref());
-        let archive = Archive { store: &state.store, name: &input.name, contents };
+        let archive = Archive { store: &state.store, name: &input.name, contents: Some(contents) };
         let update = update_post_operation_items(&env.operation.cluster, archive, items, scratch, &task, guard);
         for missing in unless_cancelled(&env.operation.cancel, update).await? {
             tracing::warn!("backup {}: {missing}", input.name);

@@ -19,8 +19,6 @@ use crate::{Error, RetryPolicy, kill};
 
 /// Resources read in parallel: enough to hide latency, few enough for the fairness of the API server.
 const PARALLEL_RESOURCES: usize = 3;
-/// Pods with hooks in parallel: each freezes an application.
-const PARALLEL_PODS: usize = 4;
 
 pub(super) type Batches = mpsc::Sender<Batch>;
 
@@ -165,9 +163,13 @@ impl<'a> ItemReader<'a> {
         let group_resource = resource.group_resource();
         let processor = self.processor(resource);
         let (mut ready, mut separate_pods) = (Vec::with_capacity(items.len()), Vec::new());
-        for item in items {
-            let Some(meta) = self.select_item(resource, &group_resource, &item) else { continue };
-            match processor.process(meta, item, task).await? {
+        let select = |item: Bytes| Some((self.select_item(resource, &group_resource, &item)?, item));
+        let selected: Vec<_> = items.into_iter().filter_map(select).collect();
+        let process = |(meta, item): (ItemMeta, Bytes)| processor.process(meta, item, task);
+        // In order, also where an action of one item takes longer than that of the next.
+        let mut processed = std::pin::pin!(stream::iter(selected).map(process).buffered(self.run.env.item_workers));
+        while let Some(item) = processed.try_next().await? {
+            match item {
                 ProcessedItem::Ready(meta, object) => ready.push((meta, object)),
                 ProcessedItem::Pod(pod) => separate_pods.push(*pod),
                 ProcessedItem::Excluded => {}
@@ -182,7 +184,7 @@ impl<'a> ItemReader<'a> {
             let items = processor.back_up_pods(block, task).await?;
             send(batches, resource, items).await
         });
-        stream::iter(pods.collect::<Vec<_>>()).buffer_unordered(PARALLEL_PODS).try_collect().await
+        stream::iter(pods.collect::<Vec<_>>()).buffer_unordered(self.run.env.item_workers).try_collect().await
     }
 
     pub(super) fn processor<'b>(&'b self, resource: &'b Arc<Resource>) -> ItemProcessor<'b> {

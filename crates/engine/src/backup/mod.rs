@@ -12,6 +12,7 @@ mod item_blocks;
 mod item_processor;
 mod item_reader;
 mod item_tracker;
+mod left_unfinished;
 mod plan;
 mod post_operation_items;
 mod prepare;

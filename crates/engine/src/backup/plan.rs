@@ -26,6 +26,9 @@ pub struct BackupPlan {
     /// The selected namespaces; `None` means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<BTreeSet<String>>,
+    /// Maximum number of objects in one request; zero means no limit.
+    #[serde(skip)]
+    pub page_size: u32,
     /// Label selector that the API server applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<String>,
@@ -60,7 +63,8 @@ impl BackupPlan {
 
     /// The LIST requests for the selected objects of a resource.
     pub fn queries(&self, resource: &Resource) -> Vec<PageQuery> {
-        let query = PageQuery { limit: 500, label_selector: self.labels_for(resource), ..PageQuery::default() };
+        let query =
+            PageQuery { limit: self.page_size, label_selector: self.labels_for(resource), ..PageQuery::default() };
         match &self.namespaces {
             Some(names) if resource.namespaced && names.len() <= MAX_LISTED_NAMESPACES => {
                 names.iter().map(|ns| PageQuery { namespace: Some(ns.clone()), ..query.clone() }).collect()
@@ -98,6 +102,7 @@ pub async fn plan(
     let mut plan = BackupPlan {
         resources: resources.map(|resource| PlannedResource { resource, expected: None }).collect(),
         namespaces,
+        page_size: cluster.page_size(),
         label_selector: item_filter.label_query(),
         served,
         errors: missing_namespaces(&item_filter, &names),
@@ -119,7 +124,7 @@ async fn list_namespaces(cluster: &Cluster, task: &Task) -> Result<Vec<ItemMeta>
         aliases: Vec::new(),
     };
     let mut all = Vec::new();
-    let query = PageQuery { limit: 500, ..PageQuery::default() };
+    let query = PageQuery { limit: cluster.page_size(), ..PageQuery::default() };
     let mut found = std::pin::pin!(list_pages(cluster, &namespaces, query, task, &|| {}));
     while let Some(page) = found.next().await {
         all.extend(page?.items.iter().filter_map(|item| ItemMeta::of(item).ok()));

@@ -24,8 +24,8 @@ pub(super) struct Archive<'a> {
     pub store: &'a Store,
     /// The backup.
     pub name: &'a str,
-    /// The digest of what was written there.
-    pub contents: &'a mut FileDigest,
+    /// The digest of what was written there; unknown if another program wrote it.
+    pub contents: Option<&'a mut FileDigest>,
 }
 
 /// Reads items again and replaces them in the archive of a backup, or adds them. Returns an error message for each item that
@@ -47,7 +47,8 @@ pub(super) async fn update_post_operation_items(
     let key = layout::backup_contents(archive.name);
     task.say(&key);
     // The proof of the backup will cover what is written here: what somebody else wrote meanwhile is not taken over.
-    if RetryPolicy::default().run(task, || download(archive.store, &key, &before)).await? != *archive.contents {
+    let found = RetryPolicy::default().run(task, || download(archive.store, &key, &before)).await?;
+    if archive.contents.as_ref().is_some_and(|contents| found != **contents) {
         let detail = "the location has other content than this backup wrote".to_owned();
         return Err(Error::InvalidResponse { what: format!("read back {key}"), detail });
     }
@@ -60,7 +61,9 @@ pub(super) async fn update_post_operation_items(
     rewritten.map_err(|source| Error::Archive { name: key.clone(), source })?;
     let written = file_digest(&after).await?;
     OperationFiles::default().spooled(key, &after).write(archive.store, task, guard).await?;
-    *archive.contents = written;
+    if let Some(contents) = archive.contents {
+        *contents = written;
+    }
     Ok(missing)
 }
 

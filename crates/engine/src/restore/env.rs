@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::{Backup, Restore};
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
 use plimsoll_select::resource_modifiers::ResourceModifiers;
+use plimsoll_select::resource_order::RestorePriorities;
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::Value;
@@ -38,6 +39,8 @@ pub struct RestoreEnv<'a> {
     pub extensions: &'a dyn RestoreExtensions,
     /// Timeouts.
     pub timeouts: RestoreTimeouts,
+    /// Which resources are restored first and last.
+    pub priorities: RestorePriorities,
 }
 
 /// A restore that has begun.

@@ -66,7 +66,8 @@ async fn make_rules(
     let resolved = RetryPolicy::default().run(&env.operation.root, || env.object.resolve_spec()).await?;
     let ResolvedSpec { policies, modifiers, hooks } = resolved;
     let resources = RetryPolicy::default().run(planning, || env.operation.cluster.discover()).await?.resources;
-    let item_filter = Arc::new(ItemFilter::for_restore(spec, policies.as_ref(), &resources)?);
+    let item_filter = ItemFilter::for_restore(spec, policies.as_ref(), &resources)?;
+    let item_filter = Arc::new(item_filter.with_priorities(&env.priorities));
     let hooks = Arc::new(hooks);
     let actions =
         RetryPolicy::default().run(&env.operation.root, || built_in_actions(input, env, &hooks, &item_filter)).await?;

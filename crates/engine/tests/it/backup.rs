@@ -1,32 +1,47 @@
 //! Backups from the first write to the commit, or to the removal of what was written.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
+use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::BackupSpec;
 use plimsoll_archive::codec;
 use plimsoll_archive::proof::ProofKey;
-use plimsoll_engine::backup::actions::ItemId;
+use plimsoll_archive::tarball::Reader;
+use plimsoll_engine::backup::actions::{BackupActionOutput, BackupItemAction, ItemId};
 use plimsoll_engine::backup::{
     BackupEnv, BackupExtensions, BackupInput, BackupObject, BackupOutcome, BackupResults, BackupState, PlannedBackup,
     execute,
 };
 use plimsoll_engine::item_operations::{ItemOperationClient, ItemOperationCounts, StartedOperation};
 use plimsoll_engine::ports::LeadershipGuard;
+use plimsoll_engine::registry::{AppliesTo, Source};
 use plimsoll_engine::{Error, OperationEnv};
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 
 use crate::item_operations::failing_operation;
 use crate::test_bed::{AlwaysLeader, DeposedLeader, Interruption, SHOP, TestBed, keys};
 
-struct TestBackup(Store);
+struct TestBackup {
+    store: Store,
+    /// The phases that were shown.
+    phases: Mutex<Vec<&'static str>>,
+}
+
+impl TestBackup {
+    fn new(bed: &TestBed) -> Self {
+        Self { store: bed.store.clone(), phases: Mutex::default() }
+    }
+}
 
 impl BackupObject for TestBackup {
     fn open_location(&self) -> BoxFuture<'_, Result<Store, Error>> {
-        Box::pin(async { Ok(self.0.clone()) })
+        Box::pin(async { Ok(self.store.clone()) })
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<Value, Error>> {
@@ -39,11 +54,23 @@ impl BackupObject for TestBackup {
     }
 
     fn show_waiting(&self, _: ItemOperationCounts, _: bool) -> BoxFuture<'_, Result<(), Error>> {
+        self.phases.lock().unwrap().push("WaitingForPluginOperations");
         Box::pin(async { Ok(()) })
     }
 
     fn proof_key(&self) -> BoxFuture<'_, Result<ProofKey, Error>> {
         Box::pin(async { Ok(proof_key()) })
+    }
+
+    fn show_finalizing(&self, failed: bool) -> BoxFuture<'_, Result<(), Error>> {
+        self.phases.lock().unwrap().push(if failed { "FinalizingPartiallyFailed" } else { "Finalizing" });
+        Box::pin(async { Ok(()) })
+    }
+
+    fn finalized_metadata(&self, left: &Value, failed: bool) -> Value {
+        let mut metadata = left.clone();
+        metadata["status"]["phase"] = json!(if failed { "PartiallyFailed" } else { "Completed" });
+        metadata
     }
 
     fn metadata(&self, begun: &Value, results: &BackupResults) -> Value {
@@ -64,6 +91,8 @@ pub struct RecordingExtensions {
     calls: Mutex<Vec<&'static str>>,
     /// An item operation of the backup.
     operation: Option<Arc<dyn ItemOperationClient>>,
+    /// An action on ConfigMaps.
+    action: Option<Arc<dyn BackupItemAction>>,
 }
 
 impl RecordingExtensions {
@@ -77,9 +106,17 @@ impl RecordingExtensions {
 }
 
 impl BackupExtensions for RecordingExtensions {
-    fn prepare<'a>(&'a self, _: &'a mut PlannedBackup, state: &'a BackupState) -> BoxFuture<'a, Result<(), Error>> {
+    fn prepare<'a>(
+        &'a self,
+        planned: &'a mut PlannedBackup,
+        state: &'a BackupState,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async {
             self.call("prepare").await;
+            if let Some(action) = &self.action {
+                let (applies, catalog) = (AppliesTo::resources(["configmaps"]), planned.item_filter.catalog());
+                planned.actions.register(Source::BuiltIn(2), "x.io/action", &applies, catalog, Arc::clone(action))?;
+            }
             if let Some(client) = &self.operation {
                 let item = ItemId::new("configmaps", Some(SHOP), "prices");
                 let started = StartedOperation { id: "o1".into(), post: Vec::new() };
@@ -106,7 +143,7 @@ impl BackupExtensions for RecordingExtensions {
 }
 
 pub fn extensions(bed: &TestBed) -> RecordingExtensions {
-    RecordingExtensions { store: bed.store.clone(), calls: Mutex::default(), operation: None }
+    RecordingExtensions { store: bed.store.clone(), calls: Mutex::default(), operation: None, action: None }
 }
 
 /// Backs up the namespace [`SHOP`] as the backup `b`.
@@ -119,12 +156,20 @@ async fn back_up_as(
     extensions: &RecordingExtensions,
     guard: Arc<dyn LeadershipGuard>,
 ) -> Result<BackupOutcome, Error> {
+    back_up_object(bed, extensions, &TestBackup::new(bed), guard).await
+}
+
+async fn back_up_object(
+    bed: &TestBed,
+    extensions: &RecordingExtensions,
+    object: &TestBackup,
+    guard: Arc<dyn LeadershipGuard>,
+) -> Result<BackupOutcome, Error> {
     let tree = Operation::new("test", Clock::system());
-    let object = TestBackup(bed.store.clone());
     let spec = BackupSpec { included_namespaces: vec![SHOP.to_owned()], ..BackupSpec::default() };
     let input = BackupInput { name: "b".into(), uid: "uid-b".into(), spec, journal_entries: bed.journal.entries() };
     let operation = OperationEnv { guard, ..bed.operation_env(&tree) };
-    let env = BackupEnv { operation, object: &object, extensions };
+    let env = BackupEnv { operation, object, extensions, item_workers: 2 };
     execute(input, env).await
 }
 
@@ -239,4 +284,118 @@ async fn files_of_an_unknown_attempt_are_kept() {
     assert!(matches!(error, Error::UnfinishedBackupExists { .. }), "{error}");
     assert_eq!(bed.keys("").await, ["backups/b/b.tar.gz"]);
     assert_eq!(extensions.calls(), Vec::<&str>::new());
+}
+
+#[tokio::test]
+async fn a_backup_is_finalizing_once_its_item_operations_have_ended() {
+    let bed = TestBed::new().await;
+    for (operation, expected) in [
+        (None, ["Finalizing"].as_slice()),
+        (Some(failing_operation("no space")), ["WaitingForPluginOperations", "FinalizingPartiallyFailed"].as_slice()),
+    ] {
+        bed.store.delete_prefix("backups/").await.unwrap();
+        let object = TestBackup::new(&bed);
+        let extensions = RecordingExtensions { operation, ..extensions(&bed) };
+        back_up_object(&bed, &extensions, &object, Arc::new(AlwaysLeader)).await.unwrap();
+        assert_eq!(*object.phases.lock().unwrap(), expected);
+    }
+}
+
+/// A backup as Velero leaves it when it is stopped: committed, in a phase before the last, with one item operation on `prices`.
+async fn leave_unfinished(bed: &TestBed, phase: &str, operation_phase: &str) {
+    bed.store.delete_prefix("backups/").await.unwrap();
+    commit_backup(bed, &extensions(bed)).await;
+    let metadata = json!({ "metadata": { "name": "b", "uid": "uid-b" }, "status": { "phase": phase } });
+    bed.store.put("backups/b/velero-backup.json", metadata.to_string().into_bytes()).await.unwrap();
+    let item = json!({ "Group": "", "Resource": "configmaps", "Namespace": SHOP, "Name": "prices" });
+    let operations = json!([{ "spec": { "backupName": "b", "backupUID": "uid-b", "backupItemAction": "x.io/slow",
+        "resourceIdentifier": item, "operationID": "o1", "postOperationItems": [item] },
+        "status": { "phase": operation_phase } }]);
+    let packed = codec::gzip_json(&operations).unwrap();
+    bed.store.put("backups/b/b-itemoperations.json.gz", packed).await.unwrap();
+}
+
+/// The phase in which such a backup ends, in the metadata and in the location.
+async fn end_left(bed: &TestBed) -> Value {
+    let outcome = back_up(bed, &extensions(bed)).await.unwrap();
+    let BackupOutcome::AlreadyCommitted(metadata) = outcome else { panic!("it was made again: {outcome:?}") };
+    let stored = bed.store.get("backups/b/velero-backup.json").await.unwrap();
+    let stored: Value = serde_json::from_slice(&stored).unwrap();
+    assert_eq!(stored, *metadata);
+    metadata["status"]["phase"].clone()
+}
+
+#[tokio::test]
+async fn a_backup_that_velero_left_finalizing_is_finalized() {
+    let bed = TestBed::new().await;
+    for (left, operation, ended) in [
+        ("Finalizing", "Completed", "Completed"),
+        ("FinalizingPartiallyFailed", "Completed", "PartiallyFailed"),
+        ("WaitingForPluginOperations", "Completed", "Completed"),
+        ("WaitingForPluginOperations", "Failed", "PartiallyFailed"),
+        // Nobody knows its result any more.
+        ("WaitingForPluginOperations", "InProgress", "WaitingForPluginOperations"),
+        ("Completed", "Completed", "Completed"),
+    ] {
+        leave_unfinished(&bed, left, operation).await;
+        assert_eq!(end_left(&bed).await, ended, "{left}, operation {operation}");
+    }
+}
+
+#[tokio::test]
+async fn the_post_operation_items_of_a_left_backup_are_read_again() {
+    let bed = TestBed::new().await;
+    leave_unfinished(&bed, "Finalizing", "Completed").await;
+    let change = Patch::Merge(json!({ "data": { "apple": "4" } }));
+    bed.config_maps(SHOP).patch("prices", &PatchParams::default(), &change).await.unwrap();
+    assert_eq!(end_left(&bed).await, "Completed");
+    let archive = bed.store.get("backups/b/b.tar.gz").await.unwrap();
+    let mut archive = Reader::new(archive.as_ref());
+    let mut prices = None;
+    while let Some(item) = archive.next_item().unwrap() {
+        if item.name == "prices" {
+            prices = serde_json::from_slice::<Value>(&item.json).ok();
+        }
+    }
+    assert_eq!(prices.unwrap()["data"]["apple"], "4");
+}
+
+#[tokio::test]
+async fn a_left_backup_that_cannot_be_finalized_keeps_its_files() {
+    let bed = TestBed::new().await;
+    leave_unfinished(&bed, "Finalizing", "Completed").await;
+    let before = bed.keys("backups/b/").await;
+    bed.store.put("backups/b/b-itemoperations.json.gz", b"no gzip".to_vec()).await.unwrap();
+    let error = back_up(&bed, &extensions(&bed)).await.unwrap_err().to_string();
+    assert!(error.contains("b-itemoperations.json.gz"), "{error}");
+    assert_eq!(bed.keys("backups/b/").await, before);
+}
+
+/// Ends for two items at a time. The later of the two ends first.
+struct PairedAction {
+    barrier: Barrier,
+    /// The items in the order in which their actions ended.
+    ended: Mutex<Vec<String>>,
+}
+
+impl BackupItemAction for PairedAction {
+    fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<BackupActionOutput, Error>> {
+        Box::pin(async move {
+            let waiting = tokio::time::timeout(Duration::from_secs(30), self.barrier.wait()).await;
+            waiting.map_err(|_| Error::Selection("no second item is processed meanwhile".into()))?;
+            self.ended.lock().unwrap().push(item["metadata"]["name"].as_str().unwrap().to_owned());
+            Ok(BackupActionOutput::default())
+        })
+    }
+}
+
+#[tokio::test]
+async fn as_many_items_are_processed_side_by_side_as_there_are_workers() {
+    let bed = TestBed::new().await;
+    bed.create_config_map("weights", "apple", "1").await;
+    let action = Arc::new(PairedAction { barrier: Barrier::new(2), ended: Mutex::default() });
+    let extensions = RecordingExtensions { action: Some(Arc::clone(&action) as _), ..extensions(&bed) };
+    let results = commit_backup(&bed, &extensions).await;
+    assert_eq!(results.results.errors.count, 0, "{:?}", results.results.errors);
+    assert_eq!(action.ended.lock().unwrap().len(), 2);
 }

@@ -1,7 +1,11 @@
 //! Restores from a backup that the engine wrote.
 
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::PostParams;
 use plimsoll_api::velero::v1::Restore;
+use plimsoll_archive::codec;
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
 use plimsoll_engine::Error;
 use plimsoll_engine::item_operations::ItemOperationCounts;
@@ -11,11 +15,12 @@ use plimsoll_engine::restore::{
     RestoreRules, RestoreState, RestoreTimeouts, execute,
 };
 use plimsoll_progress::{Clock, Operation};
+use plimsoll_select::resource_order::RestorePriorities;
 use plimsoll_store::Store;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::backup::{commit_backup, extensions};
-use crate::test_bed::{NAMESPACE, TestBed};
+use crate::test_bed::{NAMESPACE, SHOP, TestBed};
 
 struct TestRestore {
     restore: Restore,
@@ -71,6 +76,10 @@ impl RestoreExtensions for NoExtensions {
 
 /// Restores the backup `b` as the restore `r`, into the namespace `copy`.
 pub async fn restore(bed: &TestBed) -> Result<RestoreResults, Error> {
+    restore_in_order(bed, RestorePriorities::default()).await
+}
+
+async fn restore_in_order(bed: &TestBed, priorities: RestorePriorities) -> Result<RestoreResults, Error> {
     let restore: Restore = serde_json::from_value(json!({
         "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "r", "uid": "uid-r" },
         "spec": { "backupName": "b", "namespaceMapping": { "shop": "copy" } },
@@ -84,6 +93,7 @@ pub async fn restore(bed: &TestBed) -> Result<RestoreResults, Error> {
         object: &object,
         extensions: &NoExtensions,
         timeouts: RestoreTimeouts::default(),
+        priorities,
     };
     execute(RestoreInput { restore, journal_entries: Vec::new() }, env).await
 }
@@ -110,4 +120,28 @@ async fn a_cancelled_restore_writes_no_files() {
     let error = Box::pin(restore(&bed)).await.unwrap_err();
     assert!(matches!(error, Error::Cancelled), "{error}");
     assert_eq!(bed.keys("restores/").await, Vec::<String>::new());
+}
+
+/// The kinds of the outcomes of the restore, in the order in which they were recorded, each once.
+async fn restored_kinds(bed: &TestBed) -> Vec<String> {
+    let packed = bed.store.get("restores/r/restore-r-outcome.json.gz").await.unwrap();
+    let outcomes: Vec<Value> = codec::read_gzip_list(packed.as_ref()).unwrap();
+    let mut kinds: Vec<String> =
+        outcomes.iter().map(|outcome| outcome["kind"].as_str().unwrap_or_default().to_owned()).collect();
+    kinds.dedup();
+    kinds.retain(|kind| kind.ends_with("ConfigMap") || kind.ends_with("Secret"));
+    kinds
+}
+
+#[tokio::test]
+async fn resources_are_restored_in_the_order_that_the_server_sets() {
+    let bed = TestBed::new().await;
+    let secrets: Api<Secret> = Api::namespaced(bed.client.clone(), SHOP);
+    let secret = json!({ "metadata": { "name": "key" }, "stringData": { "a": "b" } });
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    commit_backup(&bed, &extensions(&bed)).await;
+    for (priorities, expected) in [("", ["v1/Secret", "v1/ConfigMap"]), ("-,secrets", ["v1/ConfigMap", "v1/Secret"])] {
+        Box::pin(restore_in_order(&bed, priorities.parse().unwrap())).await.unwrap();
+        assert_eq!(restored_kinds(&bed).await, expected, "{priorities:?}");
+    }
 }
