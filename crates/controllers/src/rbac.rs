@@ -91,6 +91,12 @@ pub const SERVER_NAMESPACE: &[Rule] = &[
 pub const AGENT: &[Rule] = &[
     rule(&[""], &["pods"], &["get", "list", "watch"], "which pods are on its node, and with which volumes"),
     rule(&[""], &["persistentvolumeclaims", "persistentvolumes"], &["get", "list"], "which directory a volume is"),
+    rule(
+        &[""],
+        &["nodes"],
+        &["get"],
+        "how many transfers its node runs, by the labels of the node (--node-agent-configmap)",
+    ),
 ];
 
 /// An agent, in the server's namespace.
@@ -102,6 +108,7 @@ pub const AGENT_NAMESPACE: &[Rule] = &[
         "the transfers of its node (agent)",
     ),
     rule(&[VELERO], &["backupstoragelocations", "backuprepositories"], &["get", "list"], "where the repository is"),
+    rule(&[""], &["configmaps"], &["get"], "how many transfers its node runs (--node-agent-configmap)"),
     rule(&[""], &["secrets"], &["get"], "the repositories' password and the location's keys"),
     rule(
         &["coordination.k8s.io"],

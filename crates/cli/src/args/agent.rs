@@ -36,6 +36,9 @@ pub struct Agent {
     /// 200M, and 40M for each CPU above two]
     #[arg(long, value_name = "QUANTITY", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// ConfigMap with the number of transfers of each node, in the format of Velero's node agents; it replaces --concurrency
+    #[arg(long, value_name = "NAME", env = "PLIMSOLL_NODE_AGENT_CONFIGMAP")]
+    pub node_agent_configmap: Option<String>,
     /// Interval of progress updates of restic and kopia; the built-in mover reports four times as often
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub progress_interval: Duration,

@@ -8,6 +8,7 @@ use plimsoll_agent::AgentSettings;
 use plimsoll_mover::MoverCommand;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::AgentServer;
+use plimsoll_volumes::NodeAgentConfig;
 use tokio_util::sync::CancellationToken;
 
 use super::server;
@@ -30,6 +31,7 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
     let progress_address = progress_server
         .as_ref()
         .map(|server| SocketAddr::new(options.pod_ip.unwrap_or_else(|| server.address.ip()), server.address.port()));
+    let concurrency = concurrency(&client, &namespace, &options).await?;
     let settings = AgentSettings {
         namespace,
         trees,
@@ -38,7 +40,7 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
         identity: options.pod.unwrap_or_else(server::identity),
         node: options.node,
         pods_directory: options.pods_directory,
-        concurrency: options.concurrency.into(),
+        concurrency,
         memory: options.memory,
         progress_interval: options.progress_interval,
         cache: Some(options.cache_dir.unwrap_or_else(|| std::env::temp_dir().join("plimsoll-cache"))),
@@ -49,6 +51,16 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
     };
     serve(client, settings, server::stop_on_signal()?).await?;
     Ok(Outcome::Success)
+}
+
+/// How many transfers run on the node: by the ConfigMap, or else as requested.
+async fn concurrency(client: &Client, namespace: &str, options: &Agent) -> anyhow::Result<usize> {
+    let requested = options.concurrency.into();
+    let Some(name) = &options.node_agent_configmap else { return Ok(requested) };
+    let config = NodeAgentConfig::read(client, namespace, name).await.context("invalid --node-agent-configmap")?;
+    let node = &options.node;
+    let found = config.concurrency_of(client, node).await.with_context(|| format!("cannot read node {node}"))?;
+    Ok(found.unwrap_or(requested))
 }
 
 /// The requested one; otherwise that of the agent's own pod.

@@ -1,5 +1,7 @@
 //! A volume for data that comes back: made from scratch for a claim of ours, and handed to the restored claim once it is full.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -11,7 +13,7 @@ use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_engine::{Error, kill};
 use serde_json::{Value, json};
 
-use super::holder_pod::{claim, pod, remove};
+use super::holder_pod::{HeldVolume, claim, pod, remove};
 use super::{ExposeStep, ExposedTransfer, Exposer};
 use crate::csi::AWAITED_VOLUME;
 
@@ -44,8 +46,9 @@ impl ExposedTransfer for DataDownload {
         }
         let like = json!({ "accessModes": spec.access_modes, "storageClassName": spec.storage_class_name,
             "volumeMode": "Filesystem", "resources": spec.resources });
-        claim(exposer, self, like).await?;
-        pod(exposer, self).await
+        claim(exposer, self, like, &BTreeMap::new()).await?;
+        let storage_class = spec.storage_class_name.unwrap_or_default();
+        pod(exposer, self, &HeldVolume { storage_class, ..HeldVolume::default() }).await
     }
 
     async fn clean_up(&self, exposer: &Exposer) -> Result<bool, Error> {

@@ -1,5 +1,6 @@
 //! The claim and the pod that hold a volume for a transfer.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -13,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::{ExposeStep, ExposedTransfer, Exposer};
 use crate::csi::is_permanent;
-use crate::fs_backup::last_warning;
+use crate::fs_backup::{RestoreHelper, last_warning};
+use crate::node_agent_config::{NodeAgentConfig, add_texts};
 use crate::transfer::data_movement::VOLUME;
 
 /// Metadata of what belongs to a transfer.
@@ -61,18 +63,41 @@ where
 }
 
 /// The claim that a transfer's volume comes by.
-pub(super) async fn claim<T: ExposedTransfer>(exposer: &Exposer, owner: &T, spec: Value) -> Result<(), Error> {
-    let claim =
+pub(super) async fn claim<T: ExposedTransfer>(
+    exposer: &Exposer,
+    owner: &T,
+    spec: Value,
+    annotations: &BTreeMap<String, String>,
+) -> Result<(), Error> {
+    let mut claim =
         json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata(owner), "spec": spec });
+    add_texts(&mut claim["metadata"]["annotations"], annotations);
     create(&exposer.leader.api::<PersistentVolumeClaim>(), claim).await
 }
 
+/// The volume that a pod holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HeldVolume {
+    /// The StorageClass of the volume of the transfer.
+    pub storage_class: String,
+    /// Whether it is only read.
+    pub read_only: bool,
+    /// Whether its files keep their SELinux labels.
+    pub keeps_labels: bool,
+}
+
 /// The pod that holds the volume, and where it is.
-pub(super) async fn pod<T: ExposedTransfer>(exposer: &Exposer, owner: &T) -> Result<ExposeStep, Error> {
+pub(super) async fn pod<T: ExposedTransfer>(
+    exposer: &Exposer,
+    owner: &T,
+    held: &HeldVolume,
+) -> Result<ExposeStep, Error> {
     let (pods, name) = (exposer.leader.api::<Pod>(), owner.name_any());
     let found = pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {name}"), e))?;
     let Some(pod) = found else {
-        create(&pods, pod_object(exposer, owner)).await?;
+        let uid = owner.uid().unwrap_or_default();
+        let object = pod_object(&exposer.restore_helper, &exposer.config, metadata(owner), &uid, held);
+        create(&pods, object).await?;
         return Ok(ExposeStep::Waiting(format!("for pod {name} to be on a node")));
     };
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
@@ -109,18 +134,56 @@ pub(super) async fn pod<T: ExposedTransfer>(exposer: &Exposer, owner: &T) -> Res
 }
 
 /// It only has to run, whatever owns the files of the volume.
-fn pod_object<T: ExposedTransfer>(exposer: &Exposer, owner: &T) -> Value {
-    let helper = &exposer.restore_helper;
+fn pod_object(
+    helper: &RestoreHelper,
+    config: &NodeAgentConfig,
+    metadata: Value,
+    uid: &str,
+    held: &HeldVolume,
+) -> Value {
+    let name = metadata["name"].clone();
     let container = json!({
         "name": "holds-the-volume", "image": helper.image, "command": helper.command,
-        "args": ["--hold", owner.uid().unwrap_or_default()],
-        "volumeMounts": [{ "name": VOLUME, "mountPath": format!("/restores/{VOLUME}") }],
+        "args": ["--hold", uid],
+        "volumeMounts": [{ "name": VOLUME, "mountPath": format!("/restores/{VOLUME}"), "readOnly": held.read_only }],
         "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
         "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
             "seccompProfile": { "type": "RuntimeDefault" } },
     });
-    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata(owner), "spec": {
+    let mut pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {
         "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-        "enableServiceLinks": false, "containers": [container],
-        "volumes": [{ "name": VOLUME, "persistentVolumeClaim": { "claimName": owner.name_any() } }] } })
+        "enableServiceLinks": false, "containers": [container], "tolerations": TOLERATED.map(tolerate),
+        "volumes": [{ "name": VOLUME, "persistentVolumeClaim": { "claimName": name, "readOnly": held.read_only } }] } });
+    if held.keeps_labels {
+        pod["spec"]["securityContext"] = json!({ "seLinuxOptions": { "type": "spc_t" } });
+    }
+    config.configure_pod(&mut pod, &held.storage_class);
+    pod
+}
+
+/// Taints of nodes on which volumes may be, as in Velero.
+const TOLERATED: [&str; 2] = ["kubernetes.azure.com/scalesetpriority", "CriticalAddonsOnly"];
+
+fn tolerate(taint: &str) -> Value {
+    json!({ "key": taint, "operator": "Exists" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_holds_the_volume_as_its_settings_say() {
+        let helper = RestoreHelper { image: "x:1".into(), command: vec!["/plimsoll".into()] };
+        let pod =
+            |held: &HeldVolume| pod_object(&helper, &NodeAgentConfig::default(), json!({ "name": "t" }), "uid", held);
+        let plain = pod(&HeldVolume::default());
+        let mount = |pod: &Value| pod["spec"]["containers"][0]["volumeMounts"][0]["readOnly"].clone();
+        assert_eq!((mount(&plain), plain["spec"]["securityContext"].clone()), (json!(false), Value::Null));
+        assert_eq!(plain["spec"]["tolerations"][1], json!({ "key": "CriticalAddonsOnly", "operator": "Exists" }));
+        let held = HeldVolume { read_only: true, keeps_labels: true, ..HeldVolume::default() };
+        let pod = pod(&held);
+        assert_eq!(mount(&pod), true);
+        assert_eq!(pod["spec"]["securityContext"]["seLinuxOptions"]["type"], "spc_t");
+    }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
@@ -30,9 +30,11 @@ use plimsoll_operations::LeaderClient;
 use plimsoll_operations::controller::run_controller;
 use plimsoll_progress::{Clock, Operation};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tracing::info;
 
 use crate::fs_backup::RestoreHelper;
+use crate::node_agent_config::NodeAgentConfig;
 use crate::transfer::Transfer;
 use crate::transfer::TransferRecord;
 
@@ -47,6 +49,25 @@ pub struct Exposer {
     pub leader: LeaderClient,
     /// The image and command of the pods that hold volumes.
     pub restore_helper: RestoreHelper,
+    /// Settings of these pods, and of their claims.
+    pub config: NodeAgentConfig,
+    /// Held while a transfer is accepted, so that no more are than may be.
+    pub accepting: Mutex<()>,
+}
+
+impl Exposer {
+    /// Whether as many volumes are being exposed as may be at the same time.
+    async fn is_full(&self) -> Result<bool, Error> {
+        let Some(limit) = self.config.prepare_queue_length() else { return Ok(false) };
+        Ok(self.accepted::<DataUpload>().await? + self.accepted::<DataDownload>().await? >= limit)
+    }
+
+    /// How many transfers of a kind wait for their volume.
+    async fn accepted<T: Transfer>(&self) -> Result<usize, Error> {
+        let all = self.leader.api::<T>().list(&ListParams::default()).await;
+        let all = all.map_err(|e| Error::api(format!("list {}", T::plural(&())), e))?;
+        Ok(all.items.iter().filter(|object| object.phase() == TransferPhase::Accepted).count())
+    }
 }
 
 /// The state of the volume of a transfer.
@@ -100,6 +121,10 @@ async fn reconcile<T: ExposedTransfer>(object: Arc<T>, exposer: Arc<Exposer>) ->
             .await
         }
         TransferPhase::New => {
+            let _accepting = exposer.accepting.lock().await;
+            if exposer.is_full().await? {
+                return Ok(Action::requeue(POLL_INTERVAL));
+            }
             let now = format!("{:.0}", Timestamp::now());
             let by = &exposer.leader.identity;
             kill::point("exposing.accept.before");

@@ -10,9 +10,10 @@ use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_engine::{Error, kill};
 use serde_json::{Map, Value, json};
 
-use super::holder_pod::{claim, create, metadata, pod, remove};
+use super::holder_pod::{HeldVolume, claim, create, metadata, pod, remove};
 use super::{ExposeStep, ExposedTransfer, Exposer};
 use crate::csi::{GROUP, VERSION, contents, permanent_error, snapshots};
+use crate::node_agent_config::BackupPvc;
 
 /// Annotation: the secret that is needed to delete a snapshot.
 const SECRETS: &str = "snapshot.storage.kubernetes.io/deletion-secret";
@@ -53,11 +54,14 @@ impl ExposedTransfer for DataUpload {
         if let Some(source) = &source {
             source.release(exposer).await?;
         }
-        match claim_spec(self, exposer, &content).await? {
-            Ok(spec) => claim(exposer, self, spec).await?,
+        let storage_class = storage_class(self);
+        let settings = exposer.config.backup_pvc(&storage_class);
+        match claim_spec(self, exposer, &content, &settings).await? {
+            Ok(spec) => claim(exposer, self, spec, &settings.annotations).await?,
             Err(why) => return Ok(ExposeStep::Refused(why)),
         }
-        pod(exposer, self).await
+        let keeps_labels = settings.read_only && settings.spc_no_relabeling;
+        pod(exposer, self, &HeldVolume { storage_class, read_only: settings.read_only, keeps_labels }).await
     }
 
     /// Deletes the snapshot too, also in the storage: its data is in the repository, or the transfer has failed.
@@ -74,8 +78,19 @@ impl ExposedTransfer for DataUpload {
     }
 }
 
+/// The StorageClass of the volume that the snapshot is of.
+fn storage_class(upload: &DataUpload) -> String {
+    let snapshot = upload.spec.csi_snapshot.as_ref();
+    snapshot.and_then(|snapshot| snapshot.storage_class.clone()).unwrap_or_default()
+}
+
 /// A claim as large as the one that the snapshot is of; the inner error says why there is none.
-async fn claim_spec(upload: &DataUpload, exposer: &Exposer, content: &Value) -> Result<Result<Value, String>, Error> {
+async fn claim_spec(
+    upload: &DataUpload,
+    exposer: &Exposer,
+    content: &Value,
+    settings: &BackupPvc,
+) -> Result<Result<Value, String>, Error> {
     let namespace = upload.spec.source_namespace.clone().unwrap_or_default();
     let name = upload.spec.source_pvc.clone().unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(exposer.leader.client.clone(), &namespace);
@@ -89,8 +104,10 @@ async fn claim_spec(upload: &DataUpload, exposer: &Exposer, content: &Value) -> 
     let restore_size = content.pointer("/status/restoreSize").and_then(Value::as_i64).unwrap_or(1);
     let size = size.unwrap_or_else(|| restore_size.max(1).to_string());
     let source = json!({ "apiGroup": GROUP, "kind": "VolumeSnapshot", "name": upload.name_any() });
-    let class = upload.spec.csi_snapshot.as_ref().and_then(|snapshot| snapshot.storage_class.clone());
-    Ok(Ok(json!({ "accessModes": ["ReadWriteOnce"], "storageClassName": class, "volumeMode": "Filesystem",
+    let own = upload.spec.csi_snapshot.as_ref().and_then(|snapshot| snapshot.storage_class.clone());
+    let class = Some(settings.storage_class.clone()).filter(|class| !class.is_empty()).or(own);
+    let mode = if settings.read_only { "ReadOnlyMany" } else { "ReadWriteOnce" };
+    Ok(Ok(json!({ "accessModes": [mode], "storageClassName": class, "volumeMode": "Filesystem",
         "resources": { "requests": { "storage": size } }, "dataSource": source })))
 }
 
