@@ -6,7 +6,7 @@ use anyhow::Context;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, TypedLocalObjectReference};
 use kube::{Api, Client};
-use plimsoll_api::labels::DEFAULT_VOLUMES_TO_FS_BACKUP;
+use plimsoll_api::labels::{DEFAULT_SNAPSHOT_MOVE_DATA, DEFAULT_VOLUMES_TO_FS_BACKUP};
 use plimsoll_api::velero::v1::BackupSpec;
 use plimsoll_controllers::{Error, LEASE};
 use plimsoll_engine::backup::{self, BackupPlan, PlannedResource};
@@ -14,7 +14,8 @@ use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_select::resource_policies::ResourcePolicies;
-use plimsoll_volumes::fs_backup::{FsBackupPolicy, Method, PlannedVolume, plan as plan_volumes};
+use plimsoll_volumes::fs_backup::FsBackupPolicy;
+use plimsoll_volumes::volume_plan::{Method, PlannedVolume, SnapshotRequest, plan as plan_volumes};
 
 use crate::args::Global;
 use crate::args::options::ObjectFormat;
@@ -22,11 +23,16 @@ use crate::exit::Outcome;
 use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
-/// Shows what a backup would hold. Reads with the user's own rights; counts, and lists nothing but pods, for their volumes.
+/// Shows what a backup would hold. Reads with the user's own rights; counts, and lists nothing but pods and claims, for their
+/// volumes.
 pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFormat>) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let policies = policies(&client, &global.namespace, spec.resource_policy.as_ref()).await?;
-    let (all_volumes, unknown) = all_volumes(&client, &global.namespace).await?;
+    let (server, unknown) = server_defaults(&client, &global.namespace).await?;
+    let snapshots = SnapshotRequest {
+        wanted: spec.snapshot_volumes,
+        moves_data: spec.snapshot_move_data.unwrap_or(server.moves_data),
+    };
     let (cluster, operation) = (Cluster::new(client), Operation::new("planning", Clock::system()));
     let root = operation.root();
     let select =
@@ -34,8 +40,8 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
     let work = async {
         let (mut plan, item_filter) = backup::plan(&cluster, select, &root).await?;
         plan.warnings.extend(unknown);
-        let policy = FsBackupPolicy::of(spec, policies.clone(), &item_filter, all_volumes);
-        match plan_volumes(&cluster, &plan, &item_filter, &policy, &root).await {
+        let policy = FsBackupPolicy::of(spec, policies.clone(), &item_filter, server.all_volumes);
+        match plan_volumes(&cluster, &plan, &item_filter, &policy, snapshots, &global.namespace, &root).await {
             Ok(volumes) => Ok::<_, Error>((plan, volumes)),
             Err(error) if error.code() == Some(403) => {
                 plan.warnings.push(format!("cannot plan the volumes: {error}"));
@@ -59,18 +65,29 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
     Ok(Outcome::Success)
 }
 
-/// Whether the server that leads, or led last, has all volumes backed up where a backup does not say; and a warning, where that may
-/// not be read.
-async fn all_volumes(client: &Client, namespace: &str) -> anyhow::Result<(bool, Option<String>)> {
+/// Defaults of the server that leads, or led last.
+#[derive(Clone, Copy, Default)]
+struct ServerDefaults {
+    /// The files of all volumes are backed up.
+    all_volumes: bool,
+    /// The data of snapshots is moved.
+    moves_data: bool,
+}
+
+/// The defaults of the server, and a warning where they may not be read.
+async fn server_defaults(client: &Client, namespace: &str) -> anyhow::Result<(ServerDefaults, Option<String>)> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     match leases.get_opt(LEASE).await {
         Ok(lease) => {
-            let said = lease.and_then(|lease| lease.metadata.annotations?.remove(DEFAULT_VOLUMES_TO_FS_BACKUP));
-            Ok((said.as_deref() == Some("true"), None))
+            let annotations = lease.and_then(|lease| lease.metadata.annotations).unwrap_or_default();
+            let is_true = |name: &str| annotations.get(name).is_some_and(|value| value == "true");
+            let (all_volumes, moves_data) =
+                (is_true(DEFAULT_VOLUMES_TO_FS_BACKUP), is_true(DEFAULT_SNAPSHOT_MOVE_DATA));
+            Ok((ServerDefaults { all_volumes, moves_data }, None))
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            let what = "cannot read whether the server backs up all volumes by default";
-            Ok((false, Some(format!("{what}: {}", status.message))))
+            let what = "cannot read the defaults of the server for volumes";
+            Ok((ServerDefaults::default(), Some(format!("{what}: {}", status.message))))
         }
         Err(error) => Err(error.into()),
     }
@@ -139,6 +156,14 @@ fn text(plan: &BackupPlan, volumes: &[PlannedVolume]) -> Vec<String> {
     lines
 }
 
+/// `namespace/pod/volume`, or the claim.
+fn volume_name(planned: &PlannedVolume) -> String {
+    match (&planned.pod, &planned.volume, &planned.claim) {
+        (Some(pod), Some(volume), _) => format!("{pod}/{volume}"),
+        (_, _, claim) => format!("claim {}", claim.as_deref().unwrap_or_default()),
+    }
+}
+
 fn volumes_text(volumes: &[PlannedVolume]) -> Vec<String> {
     if volumes.is_empty() {
         return Vec::new();
@@ -146,11 +171,14 @@ fn volumes_text(volumes: &[PlannedVolume]) -> Vec<String> {
     let row = |planned: &PlannedVolume| {
         let method = match planned.method {
             Method::FsBackup => "fs-backup",
+            Method::Snapshot => "snapshot",
+            Method::Moved => "moved",
+            Method::None => "none",
             Method::Skipped => "skipped",
             Method::Refused => "refused",
         };
         let why = planned.reason.clone().unwrap_or_default();
-        vec![format!("{}/{}", planned.pod, planned.volume), method.to_owned(), why]
+        vec![volume_name(planned), method.to_owned(), why]
     };
     let header = ["VOLUME", "METHOD", "WHY"].map(str::to_owned);
     let mut lines = vec![String::new()];

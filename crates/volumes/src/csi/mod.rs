@@ -61,8 +61,13 @@ pub(crate) fn contents(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource("VolumeSnapshotContent"))
 }
 
-fn classes(client: &Client) -> Api<DynamicObject> {
+pub(crate) fn classes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource("VolumeSnapshotClass"))
+}
+
+/// The class for a claim in a backup without annotations; none where the driver has none. The error says why none can be chosen.
+pub(crate) fn choose_class(all: &[Value], driver: &str, claim: &Value) -> Result<Option<String>, String> {
+    class::choose(all, driver, claim, &Value::Null)
 }
 
 fn text<'a>(value: &'a Value, place: &str) -> &'a str {

@@ -14,7 +14,6 @@ mod backup_content;
 mod cancel;
 mod follower;
 mod obstacle;
-mod plan;
 mod policy;
 mod restore;
 mod restore_wait_action;
@@ -33,7 +32,6 @@ pub use backup_content::is_of_claim;
 pub use cancel::cancel_transfers;
 pub use follower::{Follower, TransferLost, TransferResult};
 pub use obstacle::last_warning;
-pub use plan::{Method, PlannedVolume, plan};
 use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
 use plimsoll_engine::Error;
 use plimsoll_engine::RetryPolicy;
@@ -45,6 +43,10 @@ pub use services::TransferServices;
 pub use timeout::transfer_timeout;
 pub use transfer_monitor::TransferMonitor;
 pub use volume_info::{ClaimInfo, skipped};
+
+pub(crate) use backup::{UNMOUNTED, windows_refused};
+pub(crate) use policy::{Choice, VolumeBinding, claim_name, never, volumes};
+pub(crate) use volume_reader::VolumeReader;
 
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};

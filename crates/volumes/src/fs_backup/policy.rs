@@ -162,7 +162,7 @@ fn unusable(binding: VolumeBinding<'_>) -> Option<String> {
 }
 
 /// Whether this volume is of a kind that is never backed up, and which.
-fn never(volume: &Value) -> Option<&'static str> {
+pub(crate) fn never(volume: &Value) -> Option<&'static str> {
     let token = volume["name"].as_str().is_some_and(|name| name.starts_with("default-token"));
     let kind = UNSUPPORTED_VOLUME_TYPES.into_iter().find(|kind| volume.get(kind).is_some_and(|value| !value.is_null()));
     kind.or(token.then_some("token"))

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::policy::claim_name;
 
 /// Reads what a choice needs.
-pub(super) struct VolumeReader<'a> {
+pub(crate) struct VolumeReader<'a> {
     pub cluster: &'a Cluster,
     pub task: &'a Task,
 }
@@ -30,12 +30,19 @@ impl VolumeReader<'_> {
         let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         let Some(name) = claim_name(pod, volume) else { return Ok((None, None)) };
         let claim = self.claim(namespace, &name).await?;
-        let bound = claim.as_ref().and_then(|claim| claim.pointer("/spec/volumeName")).and_then(Value::as_str);
-        let persistent = match bound.filter(|name| !name.is_empty()) {
-            Some(name) => self.read("persistentvolumes", None, name).await?,
+        let persistent = match &claim {
+            Some(claim) => self.volume_of(claim).await?,
             None => None,
         };
         Ok((claim, persistent))
+    }
+
+    /// The volume that a claim is bound to.
+    pub async fn volume_of(&self, claim: &Value) -> Result<Option<Value>, Error> {
+        match claim.pointer("/spec/volumeName").and_then(Value::as_str).filter(|name| !name.is_empty()) {
+            Some(name) => self.read("persistentvolumes", None, name).await,
+            None => Ok(None),
+        }
     }
 
     /// Whether a node runs Windows.

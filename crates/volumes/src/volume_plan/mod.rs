@@ -1,32 +1,46 @@
-//! Plan of the pod volumes of a backup, for a dry run.
+//! Plan of the volumes of a backup, for a dry run: what each gets, and why.
+
+mod claim;
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 
 use futures::StreamExt;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use plimsoll_api::velero::v1::VolumeSnapshotLocation;
 use plimsoll_engine::Error;
 use plimsoll_engine::backup::BackupPlan;
 use plimsoll_engine::cluster::{Cluster, ItemMeta, list_pages};
 use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_progress::Task;
+use plimsoll_select::resources::ResourceMapper;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::backup::{UNMOUNTED, windows_refused};
-use super::policy::{Choice, FsBackupPolicy, VolumeBinding, volumes};
-use super::volume_reader::VolumeReader;
+pub use self::claim::SnapshotRequest;
+use self::claim::{SnapshotSupport, method_of};
+use crate::csi::{SNAPSHOTS, classes};
+use crate::fs_backup::{
+    Choice, FsBackupPolicy, UNMOUNTED, VolumeBinding, VolumeReader, claim_name, never, volumes, windows_refused,
+};
 
 /// One volume of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedVolume {
-    /// `namespace/name` of the pod that has it.
-    pub pod: String,
+    /// `namespace/name` of the pod that has it, unless it is planned by its claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
     /// Its name in the pod.
-    pub volume: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// `namespace/name` of its claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<String>,
     /// The planned method.
     pub method: Method,
-    /// Why nothing would be.
+    /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -37,40 +51,97 @@ pub struct PlannedVolume {
 pub enum Method {
     /// Its files would be backed up.
     FsBackup,
+    /// A snapshot of it would be taken.
+    Snapshot,
+    /// A snapshot of it would be taken, and its data moved into the repository.
+    Moved,
+    /// Nothing, and nothing is requested.
+    None,
     /// Nothing, because a policy or a filter says so, or because no container mounts it.
     Skipped,
     /// Nothing, although it is requested.
     Refused,
 }
 
-/// The volumes that a backup with this plan requests, and their methods.
+/// The volumes of the pods and claims of a backup with this plan, and their methods. `namespace` is that of the Backup.
 pub async fn plan(
     cluster: &Cluster,
     plan: &BackupPlan,
     item_filter: &ItemFilter,
     policy: &FsBackupPolicy,
+    snapshots: SnapshotRequest,
+    namespace: &str,
     task: &Task,
 ) -> Result<Vec<PlannedVolume>, Error> {
     task.say("looking at volumes");
     let reading = VolumeReader { cluster, task };
     let mut planning = Planning { reading, policy, windows: HashMap::new(), claims: HashSet::new(), all: Vec::new() };
-    let Some(pods) = plan.resources.iter().find(|planned| planned.resource.group_resource() == "pods") else {
-        return Ok(Vec::new());
-    };
-    for query in plan.queries(&pods.resource) {
-        let mut found = pin!(list_pages(cluster, &pods.resource, query, task, &|| {}));
-        while let Some(page) = found.next().await {
-            for item in page?.items {
-                let Ok(meta) = ItemMeta::of(&item) else { continue };
-                let namespace = meta.namespace.as_deref().unwrap_or_default();
-                let here = plan.namespaces.as_ref().is_none_or(|names| names.contains(namespace));
-                if here && item_filter.includes_item("pods", &meta) {
-                    planning.pod(&meta.path(), &serde_json::from_slice(&item).unwrap_or_default()).await?;
-                }
-            }
+    let selected = SelectedItems { cluster, plan, item_filter, task };
+    for (path, pod) in selected.read("pods").await? {
+        planning.pod(&path, &pod).await?;
+    }
+    let claims = selected.read("persistentvolumeclaims").await?;
+    if !claims.is_empty() {
+        let support = snapshot_support(cluster, item_filter, namespace).await?;
+        for (path, claim) in claims {
+            planning.claim(path, &claim, snapshots, &support).await?;
         }
     }
     Ok(planning.all)
+}
+
+/// Reads the objects that the filters of a backup select.
+struct SelectedItems<'a> {
+    cluster: &'a Cluster,
+    plan: &'a BackupPlan,
+    item_filter: &'a ItemFilter,
+    task: &'a Task,
+}
+
+impl SelectedItems<'_> {
+    /// The selected objects of a resource, with their paths.
+    async fn read(&self, group_resource: &str) -> Result<Vec<(String, Value)>, Error> {
+        let Self { cluster, plan, item_filter, task } = self;
+        let planned = plan.resources.iter().find(|planned| planned.resource.group_resource() == group_resource);
+        let Some(planned) = planned else { return Ok(Vec::new()) };
+        let mut selected = Vec::new();
+        for query in plan.queries(&planned.resource) {
+            let mut found = pin!(list_pages(cluster, &planned.resource, query, task, &|| {}));
+            while let Some(page) = found.next().await {
+                for item in page?.items {
+                    let Ok(meta) = ItemMeta::of(&item) else { continue };
+                    let namespace = meta.namespace.as_deref().unwrap_or_default();
+                    let here = plan.namespaces.as_ref().is_none_or(|names| names.contains(namespace));
+                    if here && item_filter.includes_item(group_resource, &meta) {
+                        selected.push((meta.path(), serde_json::from_slice(&item).unwrap_or_default()));
+                    }
+                }
+            }
+        }
+        Ok(selected)
+    }
+}
+
+async fn snapshot_support(
+    cluster: &Cluster,
+    item_filter: &ItemFilter,
+    namespace: &str,
+) -> Result<SnapshotSupport, Error> {
+    let client = cluster.client();
+    let classes = match item_filter.catalog().resolve(SNAPSHOTS) {
+        None => None,
+        Some(_) => {
+            let all = classes(client).list(&ListParams::default()).await;
+            let all = all.map_err(|e| Error::api("list VolumeSnapshotClasses", e))?;
+            Some(all.items.iter().map(|class| json!(class)).collect())
+        }
+    };
+    let locations: Api<VolumeSnapshotLocation> = Api::namespaced(client.clone(), namespace);
+    let locations = match locations.list(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        found => found.map_err(|e| Error::api("list VolumeSnapshotLocations", e))?.items,
+    };
+    Ok(SnapshotSupport { classes, locations: locations.iter().map(ResourceExt::name_any).collect() })
 }
 
 struct Planning<'a> {
@@ -83,14 +154,18 @@ struct Planning<'a> {
 
 impl Planning<'_> {
     async fn pod(&mut self, path: &str, pod: &Value) -> Result<(), Error> {
-        if !self.policy.concern(pod) {
-            return Ok(());
-        }
+        let namespace = path.split('/').next().unwrap_or_default();
         for volume in volumes(pod) {
+            let claim_path = claim_name(pod, volume).map(|name| format!("{namespace}/{name}"));
+            // Its claim decides.
+            if claim_path.is_some() && !self.policy.concern(pod) {
+                continue;
+            }
             let (claim, persistent) = self.reading.binding(pod, volume).await?;
             let binding = VolumeBinding { claim: claim.as_ref(), volume: persistent.as_ref() };
             let (method, reason) = match self.policy.choose(pod, volume, binding) {
-                Choice::Leave => continue,
+                Choice::Leave if claim_path.is_some() || never(volume).is_some() => continue,
+                Choice::Leave => (Method::None, Some("its files are not requested".to_owned())),
                 Choice::Skip(why) => (Method::Skipped, Some(why)),
                 Choice::Exclude(why) => (Method::Skipped, Some(why.to_owned())),
                 Choice::Unmounted => (Method::Skipped, Some(UNMOUNTED.to_owned())),
@@ -101,9 +176,28 @@ impl Planning<'_> {
                     None => (Method::FsBackup, None),
                 },
             };
-            let volume = volume["name"].as_str().unwrap_or_default().to_owned();
-            self.all.push(PlannedVolume { pod: path.to_owned(), volume, method, reason });
+            let volume = volume["name"].as_str().map(str::to_owned);
+            let (pod, claim) = (Some(path.to_owned()), claim_path);
+            self.all.push(PlannedVolume { pod, volume, claim, method, reason });
         }
+        Ok(())
+    }
+
+    /// Plans a claim, unless a pod decides about it.
+    async fn claim(
+        &mut self,
+        path: String,
+        claim: &Value,
+        snapshots: SnapshotRequest,
+        support: &SnapshotSupport,
+    ) -> Result<(), Error> {
+        if self.all.iter().any(|planned| planned.claim.as_deref() == Some(&*path)) {
+            return Ok(());
+        }
+        let volume = self.reading.volume_of(claim).await?;
+        let (method, reason) = method_of(claim, volume.as_ref(), self.policy.policies.as_ref(), snapshots, support);
+        let reason = Some(reason);
+        self.all.push(PlannedVolume { pod: None, volume: None, claim: Some(path), method, reason });
         Ok(())
     }
 

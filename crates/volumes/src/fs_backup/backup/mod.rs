@@ -18,7 +18,7 @@ use plimsoll_progress::Task;
 use serde_json::{Value, json};
 
 use self::select::IdlePod;
-pub(super) use self::select::{UNMOUNTED, windows_refused};
+pub(crate) use self::select::{UNMOUNTED, windows_refused};
 use super::follower::{Follower, TransferResult};
 use super::policy::FsBackupPolicy;
 use super::services::TransferServices;

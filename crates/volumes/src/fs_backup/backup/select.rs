@@ -26,10 +26,10 @@ pub(super) struct IdlePod {
 }
 
 /// Why a volume that a pod only declares is not backed up.
-pub(in crate::fs_backup) const UNMOUNTED: &str = "no container of its pod mounts it, so that it has no directory";
+pub(crate) const UNMOUNTED: &str = "no container of its pod mounts it, so that it has no directory";
 
 /// Why volumes of a pod on such a node are not backed up.
-pub(in crate::fs_backup) fn windows_refused(node: &str) -> String {
+pub(crate) fn windows_refused(node: &str) -> String {
     format!("node {node} runs Windows, which is not supported")
 }
 
