@@ -3,6 +3,7 @@
 pub mod action;
 pub mod agent;
 pub mod blueprint;
+pub mod client;
 pub mod create;
 pub mod dashboard;
 pub mod help;
@@ -12,6 +13,8 @@ pub mod options;
 pub mod plugins;
 pub mod profile;
 pub mod repo;
+pub mod server_defaults;
+pub mod velero_install;
 pub mod volume;
 pub mod volumes;
 
@@ -33,8 +36,8 @@ use self::options::{
 };
 use self::repo::Repo;
 use self::volume::Volume;
-use crate::exit;
 use crate::observation::ObservedReference;
+use crate::{client_config, exit};
 
 /// Back up and restore Kubernetes workloads, with progress, rate, time left and the cause of every stall
 #[derive(Debug, Parser)]
@@ -135,12 +138,14 @@ pub enum Command {
     /// List, add and remove plugins of the server
     #[command(subcommand, aliases = ["plugins"])]
     Plugin(plugins::Plugin),
-    /// Create a backup, restore, schedule or backup location
+    /// Create a backup, restore, schedule, backup location or snapshot location
     #[command(subcommand)]
     Create(Create),
-    /// List backups, restores, schedules, backup locations, actions or operations
-    #[command(after_help = "Examples:\n  plimsoll get operations\n  plimsoll get backups -l team=shop\n  \
-        plimsoll get backup/nightly -o yaml")]
+    /// List backups, restores, schedules, locations, actions, operations, repositories or plugins
+    #[command(
+        after_help = "Examples:\n  plimsoll get operations\n  plimsoll get snapshot-locations\n  plimsoll get backups -l team=shop\n  \
+        plimsoll get backup/nightly -o yaml"
+    )]
     Get(KindArguments<GetOptions>),
     /// Show details of backups, restores, schedules, backup locations or actions
     #[command(
@@ -173,6 +178,12 @@ pub enum Command {
     /// Print or install the custom resource definitions
     #[command(subcommand)]
     Crds(Crds),
+    /// Collect objects and logs for a bug report, without secrets
+    #[command(after_help = "Examples:\n  plimsoll debug\n  plimsoll debug --backup nightly --output bundle.tar.gz")]
+    Debug(client::Debug),
+    /// Print or change settings of this command line
+    #[command(subcommand)]
+    Client(client::ClientCommand),
     /// Print the versions of this program and of the server
     #[command(after_help = "Examples:\n  plimsoll version\n  plimsoll version --client-only")]
     Version(Version),
@@ -230,7 +241,8 @@ pub struct Server {
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     pub lease_duration: Duration,
     /// Number of backups, and of restores, that run at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64),
+        alias = "concurrent-backups")]
     pub concurrency: u16,
     /// Retention of backups without a TTL
     #[arg(long, value_name = "DURATION", default_value = "720h", value_parser = duration)]
@@ -269,6 +281,8 @@ pub struct Server {
     pub dashboard: dashboard::Dashboard,
     #[command(flatten)]
     pub volumes: volumes::Volumes,
+    #[command(flatten)]
+    pub defaults: server_defaults::ServerDefaults,
     /// Certificate chain in PEM for downloads over HTTPS
     #[arg(long, value_name = "FILE", requires_all = ["download_address", "download_tls_key"])]
     pub download_tls_cert: Option<PathBuf>,
@@ -419,6 +433,11 @@ pub enum Create {
     /// Create a backup storage location
     #[command(visible_alias = "location", after_help = CREATE_LOCATION)]
     BackupLocation(CreateLocation),
+    /// Create a volume snapshot location
+    #[command(
+        after_help = "Examples:\n  plimsoll create snapshot-location default --provider aws --config region=eu-1"
+    )]
+    SnapshotLocation(plugins::CreateSnapshotLocation),
 }
 
 const CREATE_BACKUP: &str = "Examples:
@@ -558,7 +577,8 @@ pub enum Crds {
 
 /// The namespace that the `velero` command line uses.
 fn default_namespace() -> String {
-    std::env::var("VELERO_NAMESPACE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "velero".into())
+    let variable = std::env::var("VELERO_NAMESPACE").ok().filter(|name| !name.is_empty());
+    variable.or_else(client_config::namespace).unwrap_or_else(|| "velero".into())
 }
 
 /// A cron expression, as the server reads it.

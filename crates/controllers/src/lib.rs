@@ -14,7 +14,9 @@ mod completion;
 mod context;
 mod crds;
 pub mod cron;
+mod defaults;
 mod delete_backup_request;
+mod disabled;
 mod download_request;
 mod job_extensions;
 mod plugins;
@@ -32,6 +34,8 @@ mod wiring;
 
 pub use action_set::FINALIZER as ACTION_SET_FINALIZER;
 pub use crds::install_crds;
+pub use defaults::Defaults;
+pub use disabled::{DisableableController, DisabledControllers, RESTORE_ONLY};
 pub use plimsoll_blueprint::functions::ToolsImage;
 pub use plimsoll_engine::Error;
 pub use server::{LEASE, Server};

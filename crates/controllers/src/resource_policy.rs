@@ -25,6 +25,26 @@ pub async fn config_map(
     })
 }
 
+/// The policies of a Backup, followed by the volume policies of the server; the inner error is the user's.
+pub async fn backup_policies(
+    context: &Context,
+    reference: Option<&TypedLocalObjectReference>,
+) -> Result<Result<Option<ResourcePolicies>, String>, Error> {
+    const FLAG: &str = "--global-backup-volume-policies-configmap";
+    let own = match policies(context, reference).await? {
+        Ok(own) => own,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let Some(name) = &context.settings.defaults.volume_policies else { return Ok(Ok(own)) };
+    let global = TypedLocalObjectReference { kind: "configmap".into(), name: name.clone(), api_group: None };
+    let data = config_map(context, FLAG, &global).await?;
+    Ok(data.and_then(|data| {
+        let read = ResourcePolicies::from_config_map(&data);
+        let global = read.map_err(|error| format!("{FLAG}: ConfigMap {name}: {error}"))?;
+        Ok(Some(own.unwrap_or_default().with_fallback(&global)))
+    }))
+}
+
 /// The policies of a `resourcePolicy`; the inner error is the user's.
 pub async fn policies(
     context: &Context,

@@ -47,10 +47,11 @@ impl Server {
             lease: LEASE.to_owned(),
             identity: self.settings.identity.clone(),
             term: self.settings.lease_term,
-            annotations: [(
-                labels::DEFAULT_VOLUMES_TO_FS_BACKUP.to_owned(),
-                self.settings.default_volumes_to_fs_backup.to_string(),
-            )]
+            annotations: [
+                (labels::DEFAULT_VOLUMES_TO_FS_BACKUP, self.settings.default_volumes_to_fs_backup),
+                (labels::DEFAULT_SNAPSHOT_MOVE_DATA, self.settings.defaults.snapshot_move_data),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_string()))
             .into(),
         };
         let namespace = self.settings.namespace.clone();
@@ -72,7 +73,7 @@ impl Server {
         }
         let client = fence_client(self.client, Arc::clone(&leadership.fence));
         let leader = LeaderClient {
-            cluster: Cluster::new(client.clone()),
+            cluster: Cluster::new(client.clone()).with_page_size(self.settings.client_page_size),
             namespace: namespace.clone(),
             fence: Arc::clone(&leadership.fence),
             epoch: leadership.epoch,

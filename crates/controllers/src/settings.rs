@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use plimsoll_blueprint::functions::ToolsImage;
 use plimsoll_progress::Trees;
-use plimsoll_volumes::MoverChoice;
 use plimsoll_volumes::fs_backup::RestoreHelper;
+use plimsoll_volumes::{MoverChoice, NodeAgentConfig};
+
+use crate::defaults::Defaults;
+use crate::disabled::DisabledControllers;
 
 /// Settings of the server.
 #[derive(Clone, Debug)]
@@ -31,6 +34,16 @@ pub struct Settings {
     pub terminating_timeout: Duration,
     /// Default sync period of locations; zero means never.
     pub backup_sync_period: Duration,
+    /// Default interval of the checks of locations; zero means once.
+    pub store_validation_frequency: Duration,
+    /// Page size of lists of objects during a backup; zero means one page.
+    pub client_page_size: u32,
+    /// How many items of a resource, and item blocks, a backup processes side by side.
+    pub item_workers: usize,
+    /// What Backups and Restores leave out.
+    pub defaults: Defaults,
+    /// The controllers that do not run.
+    pub disabled: DisabledControllers,
     /// How often expired backups that cannot be deleted are checked again.
     pub garbage_collection_frequency: Duration,
     /// Whether a new schedule that does not say waits for the next time it is due.
@@ -47,6 +60,8 @@ pub struct Settings {
     pub agent_heartbeat_timeout: Duration,
     /// What waits, in a restored pod, for the data of its volumes.
     pub restore_helper: RestoreHelper,
+    /// Settings of the pods that hold the volumes of DataUploads and DataDownloads.
+    pub node_agent_config: NodeAgentConfig,
     /// Unique for each process.
     pub identity: String,
     /// The pod this process runs in, if it does: it is marked while it leads.

@@ -12,6 +12,8 @@ use plimsoll_volumes::fs_backup::TransferServices;
 use plimsoll_volumes::repositories::{Repositories, run_backup_repository_controller};
 use plimsoll_volumes::snapshotter::SnapshotServices;
 use plimsoll_volumes::storage_location::StorageLocations;
+use tokio::sync::Mutex;
+use tracing::warn;
 
 use crate::action_set::{ActionSetContext, ActionSetController};
 use crate::backup::BackupController;
@@ -20,6 +22,7 @@ use crate::backup_storage_location::{self, StorageLocationContext};
 use crate::blueprint;
 use crate::context::Context;
 use crate::delete_backup_request::{self, DeleteBackupRequestController};
+use crate::disabled::{DisableableController, DisabledControllers};
 use crate::download_request::{self, DownloadRequestContext};
 use crate::restore::RestoreController;
 use crate::restore::files::{self, RestoreFilesContext};
@@ -30,6 +33,7 @@ use crate::sync_warnings::SyncWarnings;
 
 /// The controllers of the leader, each with its own context.
 pub struct Controllers {
+    disabled: DisabledControllers,
     runtime: Arc<OperationRuntime>,
     backups: Arc<Context>,
     action_sets: Arc<ActionSetContext>,
@@ -59,8 +63,10 @@ impl Controllers {
             scratch: settings.scratch.clone(),
             trees: settings.trees.clone(),
         });
-        let storage =
-            Arc::new(StorageLocations::new(leader().client, &settings.namespace, settings.store_idle, plugins.clone()));
+        let storage = Arc::new(
+            StorageLocations::new(leader().client, &settings.namespace, settings.store_idle, plugins.clone())
+                .with_default(&settings.defaults.storage_location),
+        );
         let adopt = settings.adopt_default_repository_password;
         let repositories = Arc::new(Repositories::new(leader(), Arc::clone(&storage), adopt));
         let transfers = Arc::new(TransferServices {
@@ -72,7 +78,13 @@ impl Controllers {
             agent_trees: settings.transfers.clone(),
         });
         Self {
-            exposer: Arc::new(Exposer { leader: leader(), restore_helper: settings.restore_helper.clone() }),
+            disabled: settings.disabled.clone(),
+            exposer: Arc::new(Exposer {
+                leader: leader(),
+                restore_helper: settings.restore_helper.clone(),
+                config: settings.node_agent_config.clone(),
+                accepting: Mutex::default(),
+            }),
             action_sets: Arc::new(ActionSetContext {
                 leader: leader(),
                 transfers: Arc::clone(&transfers),
@@ -85,6 +97,7 @@ impl Controllers {
                 storage: Arc::clone(&storage),
                 sync_warnings: SyncWarnings::default(),
                 sync_period: settings.backup_sync_period,
+                check_interval: settings.store_validation_frequency,
             }),
             schedules: Arc::new(ScheduleContext {
                 leader: leader(),
@@ -109,8 +122,12 @@ impl Controllers {
             backups: Arc::new(Context {
                 leader: leader(),
                 runtime: Arc::clone(&runtime),
+                snapshots: Arc::new(SnapshotServices {
+                    leader: leader(),
+                    storage: Arc::clone(&storage),
+                    defaults: settings.defaults.volume_snapshot_locations.clone(),
+                }),
                 settings,
-                snapshots: Arc::new(SnapshotServices { leader: leader(), storage: Arc::clone(&storage) }),
                 storage,
                 repositories: Arc::clone(&repositories),
                 transfers,
@@ -123,24 +140,35 @@ impl Controllers {
 
     /// Runs them until the future is dropped.
     pub async fn run(self) {
-        let runtime = || Arc::clone(&self.runtime);
-        let backups = || Arc::clone(&self.backups);
+        use DisableableController as C;
+        let disabled = self.disabled;
+        for controller in &disabled {
+            warn!("controller {controller:?} is disabled");
+        }
+        let (runtime, backups) = (|| Arc::clone(&self.runtime), || Arc::clone(&self.backups));
         tokio::join!(
             backup_storage_location::control(Arc::clone(&self.locations)),
-            run_lifecycle::<BackupController>(runtime(), backups()),
-            run_lifecycle::<RestoreController>(runtime(), backups()),
-            run_lifecycle::<DeleteBackupRequestController>(runtime(), backups()),
+            unless(&disabled, C::Backup, run_lifecycle::<BackupController>(runtime(), backups())),
+            unless(&disabled, C::Restore, run_lifecycle::<RestoreController>(runtime(), backups())),
+            unless(&disabled, C::BackupDeletion, run_lifecycle::<DeleteBackupRequestController>(runtime(), backups())),
             run_lifecycle::<ActionSetController>(runtime(), self.action_sets),
             blueprint::control(Arc::new(self.runtime.leader.clone())),
-            delete_backup_request::cleanup::control(runtime()),
+            unless(&disabled, C::BackupDeletion, delete_backup_request::cleanup::control(runtime())),
             files::control(self.restore_files),
-            garbage_collection::control(self.garbage_collection),
-            backup_storage_location::sync::control(self.locations),
-            schedule::control(self.schedules),
-            run_backup_repository_controller(self.repositories),
-            server_status_request::control(self.server_status),
-            download_request::control(self.downloads),
+            unless(&disabled, C::GarbageCollection, garbage_collection::control(self.garbage_collection)),
+            unless(&disabled, C::BackupSync, backup_storage_location::sync::control(self.locations)),
+            unless(&disabled, C::Schedule, schedule::control(self.schedules)),
+            unless(&disabled, C::BackupRepository, run_backup_repository_controller(self.repositories)),
+            unless(&disabled, C::ServerStatusRequest, server_status_request::control(self.server_status)),
+            unless(&disabled, C::DownloadRequest, download_request::control(self.downloads)),
             run_exposer(self.exposer),
         );
+    }
+}
+
+/// Runs a controller unless it is disabled.
+async fn unless(disabled: &DisabledControllers, controller: DisableableController, running: impl Future<Output = ()>) {
+    if !disabled.contains(&controller) {
+        running.await;
     }
 }

@@ -12,12 +12,15 @@ pub mod csi;
 pub mod exposer;
 pub mod fs_backup;
 mod mover_choice;
+mod node_agent_config;
 pub mod repositories;
 mod snapshot_choice;
 pub mod snapshotter;
 pub mod storage_location;
 pub mod transfer;
 mod volume_job;
+pub mod volume_plan;
 
 pub use mover_choice::MoverChoice;
+pub use node_agent_config::{NodeAgentConfig, NodeAgentConfigError};
 pub use volume_job::VolumeJob;

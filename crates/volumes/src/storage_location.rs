@@ -24,12 +24,20 @@ pub struct StorageLocations {
     /// A request that moves no bytes for this long is retried.
     idle_timeout: Duration,
     plugins: PluginRegistry,
+    /// The name of the default location, where none says that it is.
+    default: String,
 }
 
 impl StorageLocations {
     /// The locations of a namespace; `plugins` open those whose provider is not built in.
     pub fn new(client: Client, namespace: &str, idle_timeout: Duration, plugins: PluginRegistry) -> Self {
-        Self { client, namespace: namespace.to_owned(), idle_timeout, plugins }
+        Self { client, namespace: namespace.to_owned(), idle_timeout, plugins, default: "default".to_owned() }
+    }
+
+    /// Another name for the default location, where none says that it is.
+    #[must_use]
+    pub fn with_default(self, name: &str) -> Self {
+        Self { default: name.to_owned(), ..self }
     }
 
     /// Opens the store behind a location.
@@ -60,7 +68,7 @@ impl StorageLocations {
 
     /// The location of this name, or the default one.
     pub async fn find(&self, name: Option<&str>) -> Result<LocationLookup, Error> {
-        find(Api::namespaced(self.client.clone(), &self.namespace), name).await
+        find(Api::namespaced(self.client.clone(), &self.namespace), name, &self.default).await
     }
 
     /// The credentials of a snapshot location: its own or, for the providers whose plugins all take a file, those of Velero's own
@@ -156,10 +164,13 @@ pub enum LocationLookup {
     Unchecked(String),
 }
 
-async fn find(api: Api<BackupStorageLocation>, name: Option<&str>) -> Result<LocationLookup, Error> {
+async fn find(api: Api<BackupStorageLocation>, name: Option<&str>, default: &str) -> Result<LocationLookup, Error> {
     let found = match name.filter(|name| !name.is_empty()) {
         Some(name) => api.get_opt(name).await.map_err(|e| Error::api(format!("read location {name}"), e))?,
-        None => default_of(api.list(&ListParams::default()).await.map_err(|e| Error::api("list locations", e))?.items),
+        None => {
+            let all = api.list(&ListParams::default()).await.map_err(|e| Error::api("list locations", e))?;
+            default_of(all.items, default)
+        }
     };
     let Some(location) = found else {
         return Ok(LocationLookup::Unusable(match name.filter(|name| !name.is_empty()) {
@@ -179,11 +190,11 @@ async fn find(api: Api<BackupStorageLocation>, name: Option<&str>) -> Result<Loc
     })
 }
 
-/// The one that says so, otherwise the one of that name. Of several that say so the first by name counts.
-fn default_of(mut locations: Vec<BackupStorageLocation>) -> Option<BackupStorageLocation> {
+/// The one that says so, otherwise the one of this name. Of several that say so the first by name counts.
+fn default_of(mut locations: Vec<BackupStorageLocation>, default: &str) -> Option<BackupStorageLocation> {
     locations.sort_by_key(ResourceExt::name_any);
     let marked = locations.iter().position(|location| location.spec.default == Some(true));
-    let named = || locations.iter().position(|location| location.name_any() == "default");
+    let named = || locations.iter().position(|location| location.name_any() == default);
     let place = marked.or_else(named)?;
     Some(locations.swap_remove(place))
 }
@@ -195,6 +206,8 @@ pub fn is_read_only(location: &BackupStorageLocation) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::ByteString;
+
     use super::*;
 
     fn location(name: &str, default: bool) -> BackupStorageLocation {
@@ -208,7 +221,7 @@ mod tests {
     fn the_default_location_is_the_marked_one_or_the_one_of_that_name() {
         let chosen = |locations: &[(&str, bool)]| {
             let locations = locations.iter().map(|(name, default)| location(name, *default)).collect();
-            default_of(locations).map(|location| location.name_any())
+            default_of(locations, "default").map(|location| location.name_any())
         };
         assert_eq!(chosen(&[("default", false), ("b", true)]).as_deref(), Some("b"));
         assert_eq!(chosen(&[("b", true), ("a", true)]).as_deref(), Some("a"));
@@ -226,5 +239,38 @@ mod tests {
         place.config.insert(USE_PLUGIN_CONFIG_KEY.into(), "true".into());
         let refused = open_store(&place, Some(&PluginRegistry::default())).unwrap_err().to_string();
         assert!(refused.contains("ObjectStore plugin \"velero.io/aws\" not found"), "{refused}");
+    }
+
+    /// A cluster in which every Secret has the two keys.
+    fn cluster_of_secrets() -> Client {
+        let answer = |request: http::Request<kube::client::Body>| async move {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let data = serde_json::json!({ "cloud": ByteString(format!("{name}/cloud").into_bytes()),
+                "pem": ByteString(format!("{name}/pem").into_bytes()) });
+            let secret =
+                serde_json::json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "data": data });
+            let body = kube::client::Body::from(secret.to_string().into_bytes());
+            Ok::<_, std::convert::Infallible>(http::Response::new(body))
+        };
+        Client::new(tower::service_fn(answer), "velero")
+    }
+
+    #[tokio::test]
+    async fn a_location_is_opened_with_the_secrets_that_it_names() {
+        let selector = |name: &str, key: &str| {
+            Some(SecretKeySelector { name: name.to_owned(), key: key.to_owned(), optional: None })
+        };
+        let mut location = location("x", false);
+        location.spec.credential = selector("keys", "cloud");
+        location.spec.object_storage.get_or_insert_default().ca_cert_ref = selector("authority", "pem");
+        let read = async |location: &BackupStorageLocation| {
+            object_store_location(cluster_of_secrets(), "velero", location, Tuning::default()).await
+        };
+        let found = read(&location).await.unwrap();
+        assert_eq!(found.ca_cert.as_deref(), Some(b"authority/pem".as_slice()));
+        assert!(found.credentials.is_some());
+        location.spec.credential = selector("keys", "absent");
+        let error = read(&location).await.unwrap_err().to_string();
+        assert!(error.contains("secret keys") && error.contains("absent"), "{error}");
     }
 }

@@ -8,23 +8,32 @@ use std::time::Duration;
 use anyhow::Context;
 use kube::Client;
 use plimsoll_api::labels;
-use plimsoll_controllers::{DownloadSettings, PluginSettings, Server, Settings, ToolsImage};
+use plimsoll_controllers::{
+    Defaults, DisabledControllers, DownloadSettings, PluginSettings, RESTORE_ONLY, Server, Settings, ToolsImage,
+};
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AgentDiscovery, follow_agents};
-use plimsoll_volumes::MoverChoice;
 use plimsoll_volumes::fs_backup::RestoreHelper;
+use plimsoll_volumes::{MoverChoice, NodeAgentConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::args::server_defaults::ServerDefaults;
 use crate::args::{self, Global};
 use crate::connect;
 use crate::exit::Outcome;
+use crate::request_rate::with_request_rate;
 
 /// Runs until a signal, or until another server leads.
 pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outcome> {
     let client = connect::service_client(global).await?;
-    let settings = settings(global, &options);
+    let client = with_request_rate(client, options.defaults.client_qps, options.defaults.client_burst);
+    let mut settings = settings(global, &options);
+    if let Some(name) = &options.defaults.node_agent_configmap {
+        let read = NodeAgentConfig::read(&client, &global.namespace, name).await;
+        settings.node_agent_config = read.context("invalid --node-agent-configmap")?;
+    }
     let (trees, transfers) = (settings.trees.clone(), settings.transfers.clone());
     let copies = transfers.clone();
     let agents = AgentDiscovery {
@@ -58,6 +67,11 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         resource_timeout: options.resource_timeout,
         terminating_timeout: options.terminating_resource_timeout,
         backup_sync_period: options.backup_sync_period,
+        store_validation_frequency: options.defaults.store_validation_frequency,
+        client_page_size: options.defaults.client_page_size,
+        item_workers: options.defaults.item_block_worker_count.into(),
+        defaults: defaults(&options.defaults),
+        disabled: disabled(&options.defaults),
         garbage_collection_frequency: options.garbage_collection_frequency.max(Duration::from_secs(1)),
         schedule_skip_immediately: options.schedule_skip_immediately,
         mover: options.volumes.uploader_type,
@@ -69,6 +83,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
             image: options.volumes.restore_helper_image.clone(),
             command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],
         },
+        node_agent_config: NodeAgentConfig::default(),
         identity: identity(),
         pod: variable("POD_NAME"),
         // Where it serves another namespace than its own, that one does not have its account.
@@ -90,6 +105,23 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
     }
 }
 
+fn defaults(options: &ServerDefaults) -> Defaults {
+    Defaults {
+        snapshot_move_data: options.default_snapshot_move_data,
+        item_operation_timeout: options.default_item_operation_timeout,
+        storage_location: options.default_backup_storage_location.clone(),
+        volume_snapshot_locations: options.default_volume_snapshot_locations.iter().cloned().collect(),
+        restore_priorities: options.restore_resource_priorities.clone(),
+        volume_policies: options.global_backup_volume_policies_configmap.clone(),
+        resource_modifier: options.default_resource_modifier_configmap.clone(),
+    }
+}
+
+fn disabled(options: &ServerDefaults) -> DisabledControllers {
+    let restore_only = RESTORE_ONLY.into_iter().filter(|_| options.restore_only);
+    options.disable_controllers.iter().copied().chain(restore_only).collect()
+}
+
 /// The settings of the server inside `plimsoll local`.
 pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
     Settings {
@@ -102,6 +134,11 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         resource_timeout: Duration::from_mins(10),
         terminating_timeout: Duration::from_mins(10),
         backup_sync_period: Duration::from_mins(1),
+        store_validation_frequency: Duration::from_mins(1),
+        client_page_size: 500,
+        item_workers: 4,
+        defaults: Defaults::default(),
+        disabled: DisabledControllers::new(),
         garbage_collection_frequency: Duration::from_hours(1),
         schedule_skip_immediately: false,
         mover: MoverChoice::Auto,
@@ -114,6 +151,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
             image: "plimsoll".into(),
             command: vec![this_program(), "restore-wait".into()],
         },
+        node_agent_config: NodeAgentConfig::default(),
         identity: identity(),
         pod: None,
         service_account: None,

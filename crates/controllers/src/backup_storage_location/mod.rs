@@ -22,8 +22,6 @@ use tracing::warn;
 
 use crate::sync_warnings::SyncWarnings;
 
-const CHECK_INTERVAL: Duration = Duration::from_mins(1);
-
 /// What the check and the sync of locations need.
 pub struct StorageLocationContext {
     pub leader: LeaderClient,
@@ -33,6 +31,8 @@ pub struct StorageLocationContext {
     pub sync_warnings: SyncWarnings,
     /// The default of `backupSyncPeriod`.
     pub sync_period: Duration,
+    /// The default of `validationFrequency`.
+    pub check_interval: Duration,
 }
 
 /// Runs the controller until the future is dropped.
@@ -56,7 +56,8 @@ async fn reconcile(
     location: Arc<BackupStorageLocation>,
     context: Arc<StorageLocationContext>,
 ) -> Result<Action, Error> {
-    let every = location.spec.validation_frequency.as_ref().and_then(GoDuration::as_std).unwrap_or(CHECK_INTERVAL);
+    let every =
+        location.spec.validation_frequency.as_ref().and_then(GoDuration::as_std).unwrap_or(context.check_interval);
     let status = location.status.clone().unwrap_or_default();
     let due = status.last_validation_time.as_ref().is_none_or(|last| is_due(last.0, every));
     // The status write of a check triggers this again: a recent check is not repeated.

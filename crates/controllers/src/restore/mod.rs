@@ -51,6 +51,10 @@ impl Lifecycle for RestoreController {
         }
     }
 
+    fn set_defaults(subject: &mut Restore, context: &Context) {
+        context.settings.defaults.set_in_restore(&mut subject.spec);
+    }
+
     fn validate(raw: &Value) -> Vec<String> {
         let mut faults = validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default();
         let included = raw.pointer("/spec/includedResources").and_then(Value::as_array).into_iter().flatten();
@@ -94,6 +98,7 @@ impl Lifecycle for RestoreController {
                 terminating: settings.terminating_timeout,
                 ..RestoreTimeouts::default()
             },
+            priorities: settings.defaults.restore_priorities.clone(),
         };
         Ok(completion_of(&Box::pin(restore::execute(input, env)).await?))
     }

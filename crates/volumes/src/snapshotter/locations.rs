@@ -29,12 +29,17 @@ pub async fn choose(services: &SnapshotServices, spec: &BackupSpec) -> Result<Re
     }
     let all = services.leader.api::<VolumeSnapshotLocation>().list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api("list VolumeSnapshotLocations", e))?.items;
-    Ok(pick(all, &spec.volume_snapshot_locations))
+    Ok(pick(all, &spec.volume_snapshot_locations, &services.defaults))
 }
 
-/// Those that are named, and of every other provider the only one.
-fn pick(all: Vec<VolumeSnapshotLocation>, named: &[String]) -> Result<ChosenLocations, String> {
+/// Those that are named, and of every other provider the only one, or its default.
+fn pick(
+    all: Vec<VolumeSnapshotLocation>,
+    named: &[String],
+    defaults: &BTreeMap<String, String>,
+) -> Result<ChosenLocations, String> {
     const FIELD: &str = "spec.volumeSnapshotLocations";
+    const FLAG: &str = "--default-volume-snapshot-locations";
     if let Some(absent) = named.iter().find(|name| !all.iter().any(|one| one.name_any() == **name)) {
         return Err(format!("{FIELD}: there is no VolumeSnapshotLocation {absent}"));
     }
@@ -43,10 +48,22 @@ fn pick(all: Vec<VolumeSnapshotLocation>, named: &[String]) -> Result<ChosenLoca
         let provider = qualified_name(location.spec.provider.as_deref().unwrap_or_default());
         providers.entry(provider).or_default().push(location);
     }
+    let default_of = |provider: &str| {
+        let mut all = defaults.iter();
+        all.find(|(name, _)| qualified_name(name) == provider).map(|(_, location)| location.as_str())
+    };
     let mut chosen = Vec::new();
     for (provider, mut locations) in providers {
         let mut wanted: Vec<_> =
             locations.iter().filter(|location| named.contains(&location.name_any())).cloned().collect();
+        if wanted.is_empty()
+            && locations.len() > 1
+            && let Some(default) = default_of(&provider)
+        {
+            let known = locations.iter().find(|location| location.name_any() == default);
+            let absent = || format!("{FLAG}: provider {provider} has no VolumeSnapshotLocation {default}");
+            wanted.push(known.cloned().ok_or_else(absent)?);
+        }
         let Some(first) = wanted.pop().or_else(|| locations.pop().filter(|_| locations.is_empty())) else {
             return Err(format!("{FIELD}: provider {provider} has more than one location: name the one to use"));
         };
@@ -137,12 +154,27 @@ mod tests {
     fn the_only_location_of_a_provider_is_used_and_of_several_the_one_that_is_named() {
         let all = || vec![location("a", "aws"), location("b", "velero.io/aws"), location("g", "gcp")];
         let picked = |all: Vec<_>, named: &[&str]| {
-            pick(all, &named.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).map(|chosen| chosen.names())
+            let named: Vec<_> = named.iter().map(|&name| name.to_owned()).collect();
+            pick(all, &named, &BTreeMap::new()).map(|chosen| chosen.names())
         };
         assert_eq!(picked(vec![location("g", "gcp")], &[]), Ok(vec!["g".to_owned()]));
         assert_eq!(picked(all(), &["b"]), Ok(vec!["b".to_owned(), "g".to_owned()]));
         assert!(picked(all(), &[]).unwrap_err().contains("provider velero.io/aws has more than one"));
         assert!(picked(all(), &["a", "b"]).unwrap_err().contains("both of provider velero.io/aws"));
         assert!(picked(all(), &["none"]).unwrap_err().contains("there is no VolumeSnapshotLocation none"));
+    }
+
+    #[test]
+    fn the_default_of_a_provider_is_used_where_none_is_named() {
+        let picked = |named: &[&str], default: (&str, &str)| {
+            let all = vec![location("a", "aws"), location("b", "velero.io/aws"), location("g", "gcp")];
+            let named: Vec<_> = named.iter().map(|&name| name.to_owned()).collect();
+            let defaults = [(default.0.to_owned(), default.1.to_owned())].into();
+            pick(all, &named, &defaults).map(|chosen| chosen.names())
+        };
+        assert_eq!(picked(&[], ("aws", "b")), Ok(vec!["b".to_owned(), "g".to_owned()]));
+        assert_eq!(picked(&["a"], ("aws", "b")), Ok(vec!["a".to_owned(), "g".to_owned()]), "a name comes first");
+        let absent = picked(&[], ("velero.io/aws", "c")).unwrap_err();
+        assert!(absent.contains("--default-volume-snapshot-locations") && absent.contains("VolumeSnapshotLocation c"));
     }
 }

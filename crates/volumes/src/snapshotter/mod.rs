@@ -26,6 +26,7 @@ pub use delete::{delete_snapshots, discard};
 pub use locations::{ChosenLocations, choose};
 pub use restore::{SnapshotRestore, SnapshotRestoreParameters};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_operations::LeaderClient;
@@ -38,4 +39,6 @@ pub struct SnapshotServices {
     pub leader: LeaderClient,
     /// Plugins, and the credentials of snapshot locations.
     pub storage: Arc<StorageLocations>,
+    /// The default snapshot locations, by provider.
+    pub defaults: BTreeMap<String, String>,
 }
