@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::options::ObjectFormat;
+use super::velero_install::VeleroServerFlags;
 use super::{duration, quantity};
 
 pub const EXAMPLES: &str = "Examples:
@@ -56,6 +57,22 @@ fn location_volume(text: &str) -> Result<LocationVolume, String> {
             Ok(LocationVolume::Nfs { server: server.to_owned(), path: format!("/{path}") })
         }
         _ => Err(FORMS.to_owned()),
+    }
+}
+
+fn no_windows(text: &str) -> Result<bool, String> {
+    refuse(text, "volumes of Windows nodes are not supported; remove the flag")
+}
+
+fn no_agents_without_host_path(text: &str) -> Result<bool, String> {
+    refuse(text, "node agents read volumes in the directory of the kubelet; remove the flag")
+}
+
+/// A switch of Velero that may only be off.
+fn refuse(text: &str, why: &str) -> Result<bool, String> {
+    match text {
+        "false" => Ok(false),
+        _ => Err(why.to_owned()),
     }
 }
 
@@ -122,12 +139,30 @@ pub struct Install {
     /// Memory request of the server; 0 for none
     #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "128Mi", alias = "velero-pod-mem-request")]
     pub server_mem_request: String,
+    /// CPU limit of the server; 0 for none
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "velero-pod-cpu-limit")]
+    pub server_cpu_limit: String,
+    /// Memory limit of the server; 0 for none
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "velero-pod-mem-limit")]
+    pub server_mem_limit: String,
     /// CPU request of each node agent; 0 for none
     #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "node-agent-pod-cpu-request")]
     pub agent_cpu_request: String,
     /// Memory request of each node agent; 0 for none
     #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "node-agent-pod-mem-request")]
     pub agent_mem_request: String,
+    /// CPU limit of each node agent; 0 for none
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "node-agent-pod-cpu-limit")]
+    pub agent_cpu_limit: String,
+    /// Memory limit of each node agent; 0 for none
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "node-agent-pod-mem-limit")]
+    pub agent_mem_limit: String,
+    /// Priority class of the server
+    #[arg(long, value_name = "NAME")]
+    pub server_priority_class_name: Option<String>,
+    /// Priority class of the node agents
+    #[arg(long, value_name = "NAME", alias = "node-agent-priority-class-name")]
+    pub agent_priority_class_name: Option<String>,
     /// Annotations of the pods
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub pod_annotations: Vec<String>,
@@ -137,6 +172,32 @@ pub struct Install {
     /// Annotations of the service accounts, e.g. for a cloud identity
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub sa_annotations: Vec<String>,
+    /// ConfigMap of Velero's node agents, for the server and the node agents
+    #[arg(long, value_name = "NAME")]
+    pub node_agent_configmap: Option<String>,
+    /// Service account of the pods, which must exist; its roles are created [default: one for the server, one for the agents]
+    #[arg(long, value_name = "NAME", conflicts_with = "sa_annotations")]
+    pub service_account_name: Option<String>,
+    /// Images of plugins of the server
+    #[arg(long, value_name = "IMAGES", value_delimiter = ',')]
+    pub plugins: Vec<String>,
+    /// Create the volume snapshot location `default` of the provider [default: true if there are plugins]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub use_volume_snapshots: Option<bool>,
+    /// Configuration of that volume snapshot location
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub snapshot_location_config: Vec<String>,
+    #[command(flatten)]
+    pub velero: VeleroServerFlags,
+    /// Run node agents on Windows nodes: not supported
+    #[arg(long, hide = true, value_parser = no_windows, num_args = 0..=1, default_missing_value = "true")]
+    pub use_node_agent_windows: Option<bool>,
+    /// Run node agents without the directory of the kubelet: not supported
+    #[arg(long, hide = true, value_parser = no_agents_without_host_path, num_args = 0..=1, default_missing_value = "true")]
+    pub node_agent_disable_host_path: Option<bool>,
+    /// Accepted as `velero install` does: objects are always applied
+    #[arg(long, hide = true)]
+    pub apply: bool,
     /// Additional argument of the server; may be repeated
     #[arg(long = "server-argument", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub server_arguments: Vec<String>,

@@ -105,12 +105,7 @@ fn server_container(deployment: &Value) -> Option<&Value> {
 
 /// The change that brings a plugin: an init container that copies it, and the volume both see.
 fn adding(deployment: &Value, name: &str, options: &AddPlugin) -> Value {
-    let container = json!({
-        "name": name,
-        "image": options.image,
-        "imagePullPolicy": options.image_pull_policy,
-        "volumeMounts": [{ "name": VOLUME, "mountPath": TARGET }],
-    });
+    let container = init_container(name, &options.image, &options.image_pull_policy);
     let mut spec = json!({ "initContainers": [container] });
     let volumes = containers(deployment, "volumes");
     if !volumes.into_iter().any(|volume| volume["name"] == VOLUME) {
@@ -124,6 +119,20 @@ fn adding(deployment: &Value, name: &str, options: &AddPlugin) -> Value {
         }
     }
     json!({ "spec": { "template": { "spec": spec } } })
+}
+
+/// The init container that copies the plugin of an image to where the server looks for it.
+pub fn plugin_container(image: &str, image_pull_policy: &str) -> Value {
+    init_container(&container_name(image), image, image_pull_policy)
+}
+
+fn init_container(name: &str, image: &str, image_pull_policy: &str) -> Value {
+    json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": image_pull_policy,
+        "volumeMounts": [{ "name": VOLUME, "mountPath": TARGET }],
+    })
 }
 
 /// A container's name, made from an image's: without registry, tag and digest, in letters that are allowed.

@@ -31,6 +31,8 @@ const SWITCHES: &[(&str, &str, &str)] = &[
     ("configuration.defaultBackupStorageLocation=offsite", "default: true", ""),
     ("configuration.backupStorageLocation[0].default=true", "default: true", ""),
     ("configuration.defaultVolumesToFsBackup=true", "--default-volumes-to-fs-backup=true", ""),
+    ("configuration.defaultSnapshotMoveData=true", "--default-snapshot-move-data=true", ""),
+    ("configuration.restoreOnlyMode=true", "--restore-only=true", ""),
     ("backupsEnabled=false", "", "kind: BackupStorageLocation"),
     ("snapshotsEnabled=false", "", "kind: VolumeSnapshotLocation"),
     ("deployNodeAgent=false", "", "plimsoll-agent"),

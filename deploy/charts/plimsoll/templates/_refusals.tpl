@@ -45,21 +45,6 @@ Plimsoll does in another way.
 {{- if and $configuration.defaultVolumesToFsBackup (not .Values.deployNodeAgent) -}}
 {{- $all = append $all "configuration.defaultVolumesToFsBackup: this needs the node agents; set deployNodeAgent" -}}
 {{- end -}}
-{{- if $configuration.defaultSnapshotMoveData -}}
-{{- $all = append $all "configuration.defaultSnapshotMoveData: set snapshotMoveData in the template of each schedule" -}}
-{{- end -}}
-{{- if $configuration.defaultVolumeSnapshotLocations -}}
-{{- $all = append $all "configuration.defaultVolumeSnapshotLocations: set volumeSnapshotLocations in the template of each schedule" -}}
-{{- end -}}
-{{- if $configuration.disableControllers -}}
-{{- $all = append $all "configuration.disableControllers: single controllers cannot be switched off" -}}
-{{- end -}}
-{{- if $configuration.restoreOnlyMode -}}
-{{- $all = append $all "configuration.restoreOnlyMode: set accessMode ReadOnly in each location instead" -}}
-{{- end -}}
-{{- if $configuration.restoreResourcePriorities -}}
-{{- $all = append $all "configuration.restoreResourcePriorities: the order of a restore is fixed" -}}
-{{- end -}}
 {{- with include "plimsoll.unknownFlags" (list $ "server" $configuration.extraArgs) -}}
 {{- $all = append $all (printf "configuration.extraArgs: `plimsoll server` does not have %s" .) -}}
 {{- end -}}
@@ -80,12 +65,7 @@ Plimsoll does in another way.
 {{- $all := list -}}
 {{- $configuration := .Values.configuration -}}
 {{- $reasons := dict
-  "clientBurst" "requests to the API server are limited by its own priority and fairness"
-  "clientQPS" "requests to the API server are limited by its own priority and fairness"
-  "clientPageSize" "the size of a page is fixed"
-  "defaultItemOperationTimeout" "set itemOperationTimeout in the template of each schedule"
   "disableInformerCache" "there is no such cache"
-  "itemBlockWorkerCount" "the number of workers is fixed"
   "metricsAddress" "metrics are on port 8086"
   "profilerAddress" "there is no profiler"
   "dataMoverPrepareTimeout" "the timeout is fixed"

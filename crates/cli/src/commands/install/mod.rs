@@ -1,11 +1,12 @@
 //! `plimsoll install`: everything that a cluster needs, applied on the server's side, so that doing it again is an upgrade.
 
+mod carry_over;
 mod objects;
 mod protection;
 mod ready;
 
 use anyhow::Context;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
@@ -20,17 +21,11 @@ use crate::exit::Outcome;
 use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
+use self::carry_over::carry_over;
 pub use self::objects::{PLUGINS, PLUGINS_DIRECTORY, SERVER_CONTAINER, all, object, removable};
 
 /// The field manager of server-side apply.
 const MANAGER: &str = "plimsoll-install";
-
-/// The argument of servers, Velero's and ours, that has all volumes backed up by default.
-const ALL_VOLUMES: &str = "--default-volumes-to-fs-backup";
-
-/// Printed where the Velero server has that argument and this one does not.
-const FEWER_VOLUMES: &str = "The Velero server here backs up the files of all volumes (--default-volumes-to-fs-backup). This \
-    server does not, unless a backup requests it; install it with the same flag.";
 
 /// Printed where the API server is too old for the policy that binds agents to their nodes.
 const NO_ADMISSION_POLICIES: &str = "This API server has no ValidatingAdmissionPolicy (Kubernetes 1.30 and later): the agents are \
@@ -50,11 +45,22 @@ async fn serves_admission_policies(client: &Client) -> anyhow::Result<bool> {
 
 /// Installs, or prints what would be installed.
 pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> {
-    let mut all = all(&global.namespace, options)?;
+    let requested = carry_over(&options.velero.arguments(), &options.server_arguments);
+    let options = &with_arguments(options, requested.arguments);
+    // Also for its errors, before the cluster is asked.
+    let requested_objects = all(&global.namespace, options)?;
     if options.dry_run {
-        return print(&all, options.output);
+        return print(&requested_objects, options.output);
     }
     let client = connect::client(global).await?;
+    let velero = carry_over(&velero_arguments(&client, &global.namespace).await?, &own_arguments(options));
+    let carried = carried_over_text(&velero.arguments);
+    let mut options = with_arguments(options, velero.arguments);
+    if options.node_agent_configmap.is_none() {
+        options.node_agent_configmap = velero_agent_configmap(&client, &global.namespace).await?;
+    }
+    let options = &options;
+    let mut all = all(&global.namespace, options)?;
     if !serves_admission_policies(&client).await? {
         all.retain(|object| !is_admission_policy(object));
         output::line(NO_ADMISSION_POLICIES);
@@ -69,8 +75,9 @@ pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> 
         if options.uploader_type == Uploader::Auto && has_kopia_repositories(&client, &global.namespace).await {
             output::line(needs_kopia(&options.image));
         }
-        if !options.default_volumes_to_fs_backup && backs_up_all_volumes(&client, &global.namespace).await {
-            output::line(FEWER_VOLUMES);
+        carried.into_iter().for_each(output::line);
+        for dropped in requested.dropped.iter().chain(&velero.dropped) {
+            output::line(format!("Not carried over from Velero: {dropped}"));
         }
         if options.wait {
             return ready::wait(&client, &global.namespace, options).await;
@@ -194,18 +201,50 @@ async fn has_kopia_repositories(client: &Client, namespace: &str) -> bool {
     found.is_ok_and(|found| found.items.iter().any(is_kopia))
 }
 
-/// Whether Velero's server here, running or scaled down, has all volumes backed up by default.
-async fn backs_up_all_volumes(client: &Client, namespace: &str) -> bool {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let velero = deployments.get_opt("velero").await;
-    velero.ok().flatten().is_some_and(|velero| is_told_to_back_up_all_volumes(&velero))
+/// The options with more arguments of the server. They come before those of the user.
+fn with_arguments(options: &Install, more: Vec<String>) -> Install {
+    let mut options = options.clone();
+    options.server_arguments.splice(0..0, more);
+    options
 }
 
-fn is_told_to_back_up_all_volumes(deployment: &Deployment) -> bool {
-    let pod = deployment.spec.template.spec.as_ref();
-    let containers = pod.into_iter().flat_map(|pod| &pod.containers);
-    let mut arguments = containers.flat_map(|container| container.args.iter().flatten());
-    arguments.any(|argument| *argument == ALL_VOLUMES || *argument == format!("{ALL_VOLUMES}=true"))
+/// The arguments of the new server that the user decides about.
+fn own_arguments(options: &Install) -> Vec<String> {
+    let mut own = options.server_arguments.clone();
+    if options.default_volumes_to_fs_backup || !options.use_node_agent {
+        own.push("--default-volumes-to-fs-backup".into());
+    }
+    if options.uploader_type != Uploader::Auto {
+        own.push("--uploader-type".into());
+    }
+    own
+}
+
+/// The arguments of Velero's server here, running or scaled down.
+async fn velero_arguments(client: &Client, namespace: &str) -> anyhow::Result<Vec<String>> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let velero = deployments.get_opt("velero").await.context("cannot read the Deployment of Velero")?;
+    Ok(velero.as_ref().map(server_arguments).unwrap_or_default())
+}
+
+/// The ConfigMap of Velero's node agents here.
+async fn velero_agent_configmap(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), namespace);
+    let velero = sets.get_opt("node-agent").await.context("cannot read the node agents of Velero")?;
+    let pod = velero.and_then(|velero| velero.spec.template.spec);
+    let mut arguments = pod.into_iter().flat_map(|pod| pod.containers).flat_map(|one| one.args.unwrap_or_default());
+    Ok(arguments.find_map(|argument| argument.strip_prefix("--node-agent-configmap=").map(str::to_owned)))
+}
+
+fn server_arguments(deployment: &Deployment) -> Vec<String> {
+    let containers = deployment.spec.template.spec.as_ref().into_iter().flat_map(|pod| &pod.containers);
+    let mut servers = containers.filter(|container| container.name == SERVER_CONTAINER);
+    servers.next().and_then(|server| server.args.clone()).unwrap_or_default()
+}
+
+/// What the new server gets from Velero's.
+fn carried_over_text(arguments: &[String]) -> Option<String> {
+    (!arguments.is_empty()).then(|| format!("Carried over from Velero's server: {}", arguments.join(" ")))
 }
 
 fn needs_kopia(image: &str) -> String {
@@ -217,20 +256,87 @@ fn needs_kopia(image: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use serde_json::json;
 
     use super::*;
+    use crate::args::{Arguments, Command};
+
+    fn install(text: &str) -> Install {
+        let words = ["plimsoll", "install", "--image", "x:1"].into_iter().chain(text.split_whitespace());
+        let Command::Install(options) = Arguments::try_parse_from(words).unwrap().command else {
+            panic!("it is `install`")
+        };
+        *options
+    }
+
+    /// The Deployment that these options make in a cluster with a Velero that has these arguments.
+    fn installed(options: &str, velero: &[&str]) -> Value {
+        let pod =
+            json!({ "containers": [{ "name": "sidecar", "args": ["--x"] }, { "name": "velero", "args": velero }] });
+        let deployment = json!({ "spec": { "selector": {}, "template": { "spec": pod } } });
+        let velero = server_arguments(&serde_json::from_value(deployment).unwrap());
+        let options = install(options);
+        let requested = carry_over(&options.velero.arguments(), &options.server_arguments);
+        let options = with_arguments(&options, requested.arguments);
+        let carried = carry_over(&velero, &own_arguments(&options));
+        let all = all("velero", &with_arguments(&options, carried.arguments)).unwrap();
+        all.into_iter().find(|object| object["kind"] == "Deployment").unwrap()
+    }
+
+    /// The arguments that do not come from the installer.
+    fn extra_arguments(deployment: &Value) -> Vec<String> {
+        let arguments = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array).unwrap();
+        arguments.iter().skip(6).map(|word| word.as_str().unwrap().to_owned()).collect()
+    }
 
     #[test]
-    fn a_velero_that_backs_up_all_volumes_is_recognized_by_its_arguments() {
-        let is_enabled = |arguments: &[&str]| {
-            let pod = json!({ "containers": [{ "name": "velero", "args": arguments }] });
-            let deployment = json!({ "spec": { "selector": {}, "template": { "spec": pod } } });
-            is_told_to_back_up_all_volumes(&serde_json::from_value(deployment).unwrap())
-        };
-        assert!(is_enabled(&["server", "--default-volumes-to-fs-backup=true"]));
-        assert!(is_enabled(&["server", "--default-volumes-to-fs-backup", "--uploader-type=kopia"]));
-        assert!(!is_enabled(&["server", "--default-volumes-to-fs-backup=false"]) && !is_enabled(&["server"]));
+    fn the_arguments_of_velero_are_those_of_the_new_server() {
+        let velero = ["server", "--features=", "--default-volumes-to-fs-backup=true", "--default-backup-ttl=48h"];
+        let found = extra_arguments(&installed("", &velero));
+        assert_eq!(found, ["--default-volumes-to-fs-backup=true", "--default-backup-ttl=48h"]);
+        let found = extra_arguments(&installed("--default-volumes-to-fs-backup --default-snapshot-move-data", &velero));
+        let expected =
+            ["--default-volumes-to-fs-backup=true", "--default-backup-ttl=48h", "--default-snapshot-move-data"];
+        assert_eq!(found, expected, "each once");
+        assert_eq!(extra_arguments(&installed("--use-node-agent=false", &velero)), ["--default-backup-ttl=48h"]);
+    }
+
+    #[test]
+    fn an_existing_install_command_of_velero_makes_the_same_pods() {
+        let command = "--provider aws --bucket b --no-secret --plugins velero/velero-plugin-for-aws:v1 \
+            --velero-pod-cpu-limit 1 --velero-pod-mem-request 64Mi --node-agent-pod-mem-limit 1Gi --features=EnableCSI \
+            --pod-annotations a=b --service-account-name velero --snapshot-location-config region=eu \
+            --backup-location-config region=eu --use-node-agent --wait --concurrent-backups=2 --item-block-worker-count 4 \
+            --server-priority-class-name high --use-volume-snapshots=true --prefix p";
+        let deployment = installed(&command.replace('\\', " "), &[]);
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["serviceAccountName"], "velero");
+        assert_eq!(pod["priorityClassName"], "high");
+        assert_eq!(pod["initContainers"][0]["image"], "velero/velero-plugin-for-aws:v1");
+        let resources = json!({ "requests": { "cpu": "100m", "memory": "64Mi" }, "limits": { "cpu": "1" } });
+        assert_eq!(pod["containers"][0]["resources"], resources);
+        let expected = ["--concurrency=2", "--features=EnableCSI", "--item-block-worker-count=4"];
+        assert_eq!(extra_arguments(&deployment), expected);
+        let options = install(&command.replace('\\', " "));
+        let all = all("velero", &options).unwrap();
+        let named = |kind: &str| all.iter().find(|object| object["kind"] == kind);
+        assert_eq!(
+            named("VolumeSnapshotLocation").unwrap()["spec"],
+            json!({ "provider": "aws", "config": { "region": "eu" } })
+        );
+        assert!(named("ServiceAccount").is_none(), "it exists");
+        assert_eq!(named("RoleBinding").unwrap()["subjects"][0]["name"], "velero");
+        let limits = &named("DaemonSet").unwrap()["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"];
+        assert_eq!(*limits, json!({ "memory": "1Gi" }));
+    }
+
+    #[test]
+    fn what_velero_installs_and_plimsoll_does_not_support_is_refused_by_name() {
+        for (flag, why) in [("--use-node-agent-windows", "Windows"), ("--node-agent-disable-host-path", "kubelet")] {
+            let error = Arguments::try_parse_from(["plimsoll", "install", flag]).unwrap_err().to_string();
+            assert!(error.contains(flag) && error.contains(why), "{error}");
+        }
     }
 
     #[test]

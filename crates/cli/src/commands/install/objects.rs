@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::args::install::{Install, LocationVolume, Uploader};
 use crate::commands::create::pairs;
+use crate::commands::plugin::plugin_container;
 use crate::errors::UsageError;
 
 use super::protection;
@@ -51,8 +52,9 @@ pub fn all(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     }
     all.push(namespace_object(namespace));
     all.extend(accounts(namespace, options)?);
-    all.extend(roles(namespace, options.use_node_agent));
+    all.extend(roles(namespace, options.use_node_agent, options.service_account_name.as_deref()));
     all.extend(location(namespace, options)?);
+    all.extend(snapshot_location(namespace, options)?);
     all.push(service(namespace));
     all.extend(protection::network_policies(namespace, options.use_node_agent));
     if options.use_node_agent {
@@ -72,7 +74,7 @@ pub fn removable(namespace: &str) -> Vec<Value> {
         object("apps/v1", "Deployment", SERVER_NAME, Some(namespace)),
         object("v1", "Service", SERVER_NAME, Some(namespace)),
     ];
-    all.extend(roles(namespace, true));
+    all.extend(roles(namespace, true, None));
     all.extend(protection::network_policies(namespace, true));
     all.extend(protection::agent_policy(namespace));
     for name in [SERVER_NAME, AGENT_NAME] {
@@ -100,6 +102,9 @@ fn namespace_object(namespace: &str) -> Value {
 }
 
 fn accounts(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
+    if options.service_account_name.is_some() {
+        return Ok(Vec::new());
+    }
     let annotations = pairs("annotation", &options.sa_annotations)?;
     let names = [(SERVER_NAME, true), (AGENT_NAME, options.use_node_agent)];
     let wanted = names.into_iter().filter(|(_, wanted)| *wanted);
@@ -114,23 +119,25 @@ fn accounts(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
         .collect())
 }
 
-fn roles(namespace: &str, agents: bool) -> Vec<Value> {
-    let mut all = role_pair(namespace, SERVER_NAME, SERVER, SERVER_NAMESPACE);
+/// `account`: the service account of all pods, unless they have their own.
+fn roles(namespace: &str, agents: bool, account: Option<&str>) -> Vec<Value> {
+    let mut all = role_pair(namespace, SERVER_NAME, account, SERVER, SERVER_NAMESPACE);
     if agents {
-        all.extend(role_pair(namespace, AGENT_NAME, AGENT, AGENT_NAMESPACE));
+        all.extend(role_pair(namespace, AGENT_NAME, account, AGENT, AGENT_NAMESPACE));
     }
     all
 }
 
-/// A role for the cluster and one for the namespace, bound to the account of the same name. Cluster-wide names carry the
+/// A role for the cluster and one for the namespace, bound to an account, by default that of the same name. Cluster-wide names carry the
 /// namespace: two installations do not share them.
-fn role_pair(namespace: &str, name: &str, cluster: &[Rule], own: &[Rule]) -> Vec<Value> {
+fn role_pair(namespace: &str, name: &str, account: Option<&str>, cluster: &[Rule], own: &[Rule]) -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let version = format!("{GROUP}/v1");
     let wide = format!("{name}-{namespace}");
     let rule = |right: &Rule| json!({ "apiGroups": right.groups, "resources": right.resources, "verbs": right.verbs });
     let rules = |rights: &[Rule]| rights.iter().map(rule).collect::<Vec<_>>();
-    let subject = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
+    let account = account.unwrap_or(name);
+    let subject = json!([{ "kind": "ServiceAccount", "name": account, "namespace": namespace }]);
     let refers = |kind: &str, name: &str| json!({ "apiGroup": GROUP, "kind": kind, "name": name });
     let with = |mut object: Value, fields: Value| {
         for (key, value) in fields.as_object().cloned().unwrap_or_default() {
@@ -190,6 +197,23 @@ fn location(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
+/// The snapshot location of the provider, where there are plugins to take snapshots.
+fn snapshot_location(namespace: &str, options: &Install) -> anyhow::Result<Option<Value>> {
+    let Some(provider) = &options.provider else { return Ok(None) };
+    let configured = !options.snapshot_location_config.is_empty();
+    let wanted = options.use_volume_snapshots.unwrap_or(configured || !options.plugins.is_empty());
+    if !wanted {
+        return Ok(None);
+    }
+    let mut location = object("velero.io/v1", "VolumeSnapshotLocation", "default", Some(namespace));
+    location["spec"] = json!({ "provider": provider });
+    let config: BTreeMap<String, String> = pairs("setting", &options.snapshot_location_config)?;
+    if !config.is_empty() {
+        location["spec"]["config"] = json!(config);
+    }
+    Ok(Some(location))
+}
+
 /// Selects the leader.
 fn service(namespace: &str) -> Value {
     let mut service = object("v1", "Service", SERVER_NAME, Some(namespace));
@@ -234,13 +258,21 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     ]);
     container["volumeMounts"] =
         json!([mount("/scratch", "scratch"), mount("/tmp", "tmp"), mount(PLUGINS_DIRECTORY, PLUGINS)]);
-    container["resources"] = requests(&options.server_cpu_request, &options.server_mem_request);
+    container["resources"] = resources(
+        (&options.server_cpu_request, &options.server_mem_request),
+        (&options.server_cpu_limit, &options.server_mem_limit),
+    );
     container["securityContext"] = json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
     });
     add_probes(&mut container, "dashboard");
     let mut pod = pod(SERVER_NAME, options, &container)?;
     collect_metrics(&mut pod);
+    set_priority_class(&mut pod, options.server_priority_class_name.as_deref());
+    if !options.plugins.is_empty() {
+        let plugins = options.plugins.iter().map(|image| plugin_container(image, &options.image_pull_policy));
+        pod["spec"]["initContainers"] = plugins.collect();
+    }
     pod["spec"]["volumes"] = json!([empty("scratch"), empty("tmp"), empty(PLUGINS)]);
     pod["spec"]["securityContext"] = json!({
         "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
@@ -290,10 +322,14 @@ fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     // Volumes that are mounted on the node later than the agent starts must show up in it.
     let pods = json!({ "name": "host-pods", "mountPath": "/host_pods", "mountPropagation": "HostToContainer" });
     container["volumeMounts"] = json!([pods, mount("/scratch", "scratch"), mount("/tmp", "tmp")]);
-    container["resources"] = requests(&options.agent_cpu_request, &options.agent_mem_request);
+    container["resources"] = resources(
+        (&options.agent_cpu_request, &options.agent_mem_request),
+        (&options.agent_cpu_limit, &options.agent_mem_limit),
+    );
     container["securityContext"] = agent_security(options.privileged_node_agent);
     add_probes(&mut container, "progress");
     let mut pod = pod(AGENT_NAME, options, &container)?;
+    set_priority_class(&mut pod, options.agent_priority_class_name.as_deref());
     let path = format!("{}/pods", options.kubelet_root_dir.trim_end_matches('/'));
     pod["spec"]["volumes"] =
         json!([{ "name": "host-pods", "hostPath": { "path": path } }, empty("scratch"), empty("tmp")]);
@@ -352,7 +388,7 @@ fn container(options: &Install, name: &str, arguments: &[String]) -> Value {
         Uploader::Restic => "restic",
         Uploader::Kopia => "kopia",
     };
-    json!({
+    let mut container = json!({
         "name": name, "image": options.image, "imagePullPolicy": options.image_pull_policy,
         "command": ["/plimsoll"], "args": arguments,
         "env": [
@@ -363,7 +399,11 @@ fn container(options: &Install, name: &str, arguments: &[String]) -> Value {
             // The allocator gives freed memory back at once.
             { "name": "MIMALLOC_PURGE_DELAY", "value": "0" },
         ],
-    })
+    });
+    if let (Some(name), Some(environment)) = (&options.node_agent_configmap, container["env"].as_array_mut()) {
+        environment.push(json!({ "name": "PLIMSOLL_NODE_AGENT_CONFIGMAP", "value": name }));
+    }
+    container
 }
 
 fn pod(name: &str, options: &Install, container: &Value) -> anyhow::Result<Value> {
@@ -374,7 +414,7 @@ fn pod(name: &str, options: &Install, container: &Value) -> anyhow::Result<Value
     let mut pod = json!({
         "metadata": { "labels": labels },
         // The image is of Linux: on a node of another system its pod would never be ready.
-        "spec": { "serviceAccountName": name, "containers": [container], "terminationGracePeriodSeconds": 30,
+        "spec": { "serviceAccountName": options.service_account_name.as_deref().unwrap_or(name), "containers": [container], "terminationGracePeriodSeconds": 30,
             "nodeSelector": { "kubernetes.io/os": "linux" } },
     });
     if !annotations.is_empty() {
@@ -391,9 +431,19 @@ fn empty(name: &str) -> Value {
     json!({ "name": name, "emptyDir": {} })
 }
 
-/// What is asked for; nothing of a kind that is zero.
-fn requests(cpu: &str, memory: &str) -> Value {
-    let asked = [("cpu", cpu), ("memory", memory)].into_iter().filter(|(_, amount)| *amount != "0");
-    let asked: BTreeMap<_, _> = asked.collect();
-    if asked.is_empty() { json!({}) } else { json!({ "requests": asked }) }
+fn set_priority_class(pod: &mut Value, name: Option<&str>) {
+    if let Some(name) = name {
+        pod["spec"]["priorityClassName"] = json!(name);
+    }
+}
+
+/// Requests and limits of CPU and memory; nothing where an amount is zero.
+fn resources(requests: (&str, &str), limits: (&str, &str)) -> Value {
+    let mut resources = json!({});
+    for (kind, (cpu, memory)) in [("requests", requests), ("limits", limits)] {
+        for (name, amount) in [("cpu", cpu), ("memory", memory)].into_iter().filter(|(_, amount)| *amount != "0") {
+            resources[kind][name] = json!(amount);
+        }
+    }
+    resources
 }
