@@ -8,6 +8,7 @@
 mod api_retry;
 mod api_timeout;
 mod args;
+mod client_config;
 mod commands;
 mod connect;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod plugin_transfer;
 mod progress_display;
 mod reference;
 mod remote;
+mod request_rate;
 mod selectors;
 mod subjects;
 mod transfer;
@@ -103,7 +105,14 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Create(Create::Restore(options)) => commands::restore::run(&global, options).await,
         Command::Create(Create::Schedule(options)) => commands::schedule::create(&global, options).await,
         Command::Create(Create::BackupLocation(options)) => commands::location::create(&global, options).await,
+        Command::Create(Create::SnapshotLocation(options)) => {
+            let verb = args::plugins::SnapshotLocation::Create(options);
+            Box::pin(commands::snapshot_location::run(&global, verb)).await
+        }
         Command::Get(any) => {
+            if let Some(other) = commands::get_other::requested(&any.targets, &any.options)? {
+                return Box::pin(commands::get_other::run(&global, other)).await;
+            }
             let (targets, options) = any.resolve()?;
             commands::get::run(&global, &targets, &options).await
         }
@@ -119,6 +128,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
             let (targets, options) = any.resolve()?;
             commands::delete::run(&global, &targets, &options).await
         }
+        Command::Client(command) => client_config::run(command),
+        Command::Debug(options) => Box::pin(commands::debug::run(&global, &options)).await,
         Command::Cancel(options) => commands::cancel::run(&global, options).await,
         Command::Ui(options) => Box::pin(commands::ui::run(&global, options)).await,
         Command::Why(options) => commands::why::run(&global, options).await,

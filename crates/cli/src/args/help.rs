@@ -29,6 +29,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "agent",
             "local",
             "demo",
+            "debug",
+            "client",
             "version",
             "completion",
             "help",
