@@ -5,5 +5,6 @@
 mod crds;
 mod durations;
 mod round_trip;
+mod spec_fields;
 mod upstream;
 mod validation;
