@@ -341,4 +341,8 @@ async fn uploads_wait_for_their_snapshots_in_parallel_and_driver_errors_fail_the
     wait_for_upload(&home, &two, "Failed", "gets no volume: rpc error: code = InvalidArgument desc = too small").await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "PartiallyFailed", "{backup:#}\n{}", home.log());
+    let errors = home.messages("b", "errors");
+    for cause in ["InvalidArgument desc = broken", "InvalidArgument desc = too small"] {
+        assert!(errors.contains(cause), "{cause}: {errors}\n{}", home.log());
+    }
 }

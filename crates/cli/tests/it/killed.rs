@@ -103,6 +103,8 @@ pub async fn run_with_kill(home: &Home<'_>, point: Option<&str>, kind: &str, nam
     })
     .await;
     terminate_if_running(server).await;
+    let counts = ["Backup", "Restore"].contains(&kind) && phase(&last) == "Completed";
+    assert!(!counts || watch.settled > 0, "no progress was written: {last:#}");
     (last, died)
 }
 
