@@ -12,7 +12,7 @@ use super::actions::ItemId;
 use super::backup_files::save_metadata;
 use super::env::{BackupEnv, BackupInput};
 use super::post_operation_items::{Archive, update_post_operation_items};
-use crate::{Error, RetryPolicy, kill, unless_cancelled};
+use crate::{Error, RetryPolicy, unless_cancelled};
 
 /// Finalizes a committed backup that is not complete. Returns its metadata; unchanged if it is complete, or if the result of an item
 /// operation is not known.
@@ -45,8 +45,10 @@ pub(super) async fn finalize(
     }
     env.operation.guard.check_commit().await?;
     let finalized = env.object.finalized_metadata(&committed, failed);
-    kill::point("backup.finalized.before");
-    RetryPolicy::default().run(root, || save_metadata(store, &input.name, &finalized)).await?;
+    let metadata = codec::pretty_json(&finalized)
+        .map_err(|source| Error::Archive { name: layout::backup_metadata(&input.name), source })?
+        .into();
+    RetryPolicy::default().run(root, || save_metadata(store, &input.name, &metadata)).await?;
     Ok(finalized)
 }
 
