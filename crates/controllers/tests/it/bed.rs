@@ -15,10 +15,10 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_archive::tarball::Writer;
 use plimsoll_archive::{codec, layout};
-use plimsoll_controllers::{PluginSettings, Server, Settings};
+use plimsoll_controllers::{Defaults, DisabledControllers, PluginSettings, Server, Settings};
 use plimsoll_progress::Trees;
-use plimsoll_volumes::MoverChoice;
 use plimsoll_volumes::fs_backup::RestoreHelper;
+use plimsoll_volumes::{MoverChoice, NodeAgentConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -108,6 +108,12 @@ impl Bed {
             resource_timeout: Duration::from_mins(1),
             terminating_timeout: Duration::from_mins(1),
             backup_sync_period: Duration::from_mins(1),
+            store_validation_frequency: Duration::from_mins(1),
+            client_page_size: 500,
+            item_workers: 4,
+            defaults: Defaults::default(),
+            disabled: DisabledControllers::new(),
+            node_agent_config: NodeAgentConfig::default(),
             garbage_collection_frequency: Duration::from_secs(1),
             schedule_skip_immediately: false,
             mover: MoverChoice::Auto,
