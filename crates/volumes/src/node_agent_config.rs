@@ -270,7 +270,7 @@ mod tests {
                 json!({ "privilegedFsBackup": true }),
                 "privilegedFsBackup is not supported: install the node agents with",
             ),
-            (json!({ "loadConcurency": {} }), "unknown field `loadConcurency`"),
+            (json!({ "loadConcurrent": {} }), "unknown field `loadConcurrent`"),
             (json!({ "backupPVC": { "fast": { "readonly": true } } }), "unknown field `readonly`"),
             (
                 json!({ "loadConcurrency": { "perNodeConfig": [{ "nodeSelector": {}, "number": 0 }] } }),
