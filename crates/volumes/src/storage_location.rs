@@ -165,12 +165,11 @@ pub enum LocationLookup {
 }
 
 async fn find(api: Api<BackupStorageLocation>, name: Option<&str>, default: &str) -> Result<LocationLookup, Error> {
-    let found = match name.filter(|name| !name.is_empty()) {
-        Some(name) => api.get_opt(name).await.map_err(|e| Error::api(format!("read location {name}"), e))?,
-        None => {
-            let all = api.list(&ListParams::default()).await.map_err(|e| Error::api("list locations", e))?;
-            default_of(all.items, default)
-        }
+    let found = if let Some(name) = name.filter(|name| !name.is_empty()) {
+        api.get_opt(name).await.map_err(|e| Error::api(format!("read location {name}"), e))?
+    } else {
+        let all = api.list(&ListParams::default()).await.map_err(|e| Error::api("list locations", e))?;
+        default_of(all.items, default)
     };
     let Some(location) = found else {
         return Ok(LocationLookup::Unusable(match name.filter(|name| !name.is_empty()) {

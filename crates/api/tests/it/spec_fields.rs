@@ -38,7 +38,7 @@ fn page() -> BTreeMap<String, Vec<Row>> {
     let mut kind = String::new();
     for line in text.lines() {
         if let Some(title) = line.strip_prefix("## ") {
-            kind = title.to_owned();
+            title.clone_into(&mut kind);
         }
         let cells: Vec<&str> = line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect();
         if let [field, treatment, proof] = cells[..]
@@ -56,13 +56,11 @@ fn fields(crd: &CustomResourceDefinition) -> Vec<String> {
     let schema = crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
     let properties = schema.properties.as_ref().unwrap();
     let mut found = Vec::new();
-    match properties.get("spec") {
-        Some(spec) => collect("", spec, &mut found),
-        None => {
-            let own =
-                properties.iter().filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()));
-            own.for_each(|(name, property)| collect(name, property, &mut found));
-        }
+    if let Some(spec) = properties.get("spec") {
+        collect("", spec, &mut found);
+    } else {
+        let own = properties.iter().filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()));
+        own.for_each(|(name, property)| collect(name, property, &mut found));
     }
     found.retain(|field| !field.is_empty());
     found

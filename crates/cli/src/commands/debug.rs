@@ -56,7 +56,7 @@ pub async fn run(global: &Global, options: &Debug) -> anyhow::Result<Outcome> {
         Bundle { archive: tar::Builder::new(GzEncoder::new(file, Compression::default())), problems: Vec::new() };
     let operation = Operation::new("collecting", Clock::system());
     let root = operation.root();
-    let collecting = bundle.collect(&client, global, options, &root);
+    let collecting = Box::pin(bundle.collect(&client, global, options, &root));
     ProgressDisplay::on_terminal_only().show_while(&operation, collecting).await?;
     bundle.finish(&path)?;
     output::line(format!("{} written. Secrets and values of environment variables are not in it.", path.display()));

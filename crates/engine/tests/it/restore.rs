@@ -76,7 +76,7 @@ impl RestoreExtensions for NoExtensions {
 
 /// Restores the backup `b` as the restore `r`, into the namespace `copy`.
 pub async fn restore(bed: &TestBed) -> Result<RestoreResults, Error> {
-    restore_in_order(bed, RestorePriorities::default()).await
+    Box::pin(restore_in_order(bed, RestorePriorities::default())).await
 }
 
 async fn restore_in_order(bed: &TestBed, priorities: RestorePriorities) -> Result<RestoreResults, Error> {

@@ -96,7 +96,7 @@ pub(super) async fn pod<T: ExposedTransfer>(
     let found = pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {name}"), e))?;
     let Some(pod) = found else {
         let uid = owner.uid().unwrap_or_default();
-        let object = pod_object(&exposer.restore_helper, &exposer.config, metadata(owner), &uid, held);
+        let object = pod_object(&exposer.restore_helper, &exposer.config, &metadata(owner), &uid, held);
         create(&pods, object).await?;
         return Ok(ExposeStep::Waiting(format!("for pod {name} to be on a node")));
     };
@@ -137,7 +137,7 @@ pub(super) async fn pod<T: ExposedTransfer>(
 fn pod_object(
     helper: &RestoreHelper,
     config: &NodeAgentConfig,
-    metadata: Value,
+    metadata: &Value,
     uid: &str,
     held: &HeldVolume,
 ) -> Value {
@@ -176,7 +176,7 @@ mod tests {
     fn the_pod_holds_the_volume_as_its_settings_say() {
         let helper = RestoreHelper { image: "x:1".into(), command: vec!["/plimsoll".into()] };
         let pod =
-            |held: &HeldVolume| pod_object(&helper, &NodeAgentConfig::default(), json!({ "name": "t" }), "uid", held);
+            |held: &HeldVolume| pod_object(&helper, &NodeAgentConfig::default(), &json!({ "name": "t" }), "uid", held);
         let plain = pod(&HeldVolume::default());
         let mount = |pod: &Value| pod["spec"]["containers"][0]["volumeMounts"][0]["readOnly"].clone();
         assert_eq!((mount(&plain), plain["spec"]["securityContext"].clone()), (json!(false), Value::Null));

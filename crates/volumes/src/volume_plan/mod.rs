@@ -128,13 +128,12 @@ async fn snapshot_support(
     namespace: &str,
 ) -> Result<SnapshotSupport, Error> {
     let client = cluster.client();
-    let classes = match item_filter.catalog().resolve(SNAPSHOTS) {
-        None => None,
-        Some(_) => {
-            let all = classes(client).list(&ListParams::default()).await;
-            let all = all.map_err(|e| Error::api("list VolumeSnapshotClasses", e))?;
-            Some(all.items.iter().map(|class| json!(class)).collect())
-        }
+    let classes = if item_filter.catalog().resolve(SNAPSHOTS).is_none() {
+        None
+    } else {
+        let all = classes(client).list(&ListParams::default()).await;
+        let all = all.map_err(|e| Error::api("list VolumeSnapshotClasses", e))?;
+        Some(all.items.iter().map(|class| json!(class)).collect())
     };
     let locations: Api<VolumeSnapshotLocation> = Api::namespaced(client.clone(), namespace);
     let locations = match locations.list(&ListParams::default()).await {

@@ -98,13 +98,13 @@ pub fn carry_over(velero: &[String], own: &[String]) -> CarriedOver {
             continue;
         };
         let (name, mut value) = match flag.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
+            Some((name, value)) => (name, Some(value)),
             None => (flag, None),
         };
         let treatment = FLAGS.iter().find(|(known, _)| *known == name).map(|(_, treatment)| *treatment);
         let takes_value = !matches!(treatment, Some(SameSwitch));
         if takes_value && value.is_none() && words.peek().is_some_and(|next| !next.starts_with("--")) {
-            value = words.next().cloned();
+            value = words.next().map(String::as_str);
         }
         if !is_set(own, name) {
             carried.add(name, value, treatment);
@@ -119,15 +119,14 @@ fn is_set(arguments: &[String], name: &str) -> bool {
 }
 
 impl CarriedOver {
-    fn add(&mut self, name: &str, value: Option<String>, treatment: Option<Treatment>) {
-        let given = value.clone().map(|value| format!("={value}")).unwrap_or_default();
+    fn add(&mut self, name: &str, value: Option<&str>, treatment: Option<Treatment>) {
+        let given = value.map(|value| format!("={value}")).unwrap_or_default();
         let argument = |name: &str| format!("--{name}{given}");
         match treatment {
-            Some(Same | SameSwitch) => self.arguments.push(argument(name)),
-            Some(Renamed(here)) => self.arguments.push(argument(here)),
-            Some(SameUnless(default)) if value.as_deref() == Some(default) => {}
-            Some(SameUnless(_)) => self.arguments.push(argument(name)),
             Some(NotNeeded) => {}
+            Some(SameUnless(default)) if value == Some(default) => {}
+            Some(Same | SameSwitch | SameUnless(_)) => self.arguments.push(argument(name)),
+            Some(Renamed(here)) => self.arguments.push(argument(here)),
             Some(Dropped(why)) => self.dropped.push(format!("--{name}{given}: {why}")),
             None => self.dropped.push(format!("--{name}{given}: unknown")),
         }
