@@ -1,10 +1,8 @@
 //! A volume for data that comes back: made from scratch for a claim of ours, and handed to the restored claim once it is full.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::DataDownload;
@@ -19,18 +17,6 @@ use crate::csi::AWAITED_VOLUME;
 const RECLAIM_POLICY: &str = "plimsoll.dev/reclaim-policy";
 
 impl ExposedTransfer for DataDownload {
-    fn mover(&self) -> Option<&str> {
-        self.spec.data_mover.as_deref()
-    }
-
-    fn accepted(&self) -> Option<&Time> {
-        self.status.as_ref()?.accepted_timestamp.as_ref()
-    }
-
-    fn limit(&self) -> Option<&GoDuration> {
-        self.spec.operation_timeout.as_ref()
-    }
-
     async fn expose(&self, exposer: &Exposer) -> Result<ExposeStep, Error> {
         let Some(target) = target(self, exposer).await? else {
             return Ok(ExposeStep::Waiting(format!("for claim {} to be restored", path(self))));
