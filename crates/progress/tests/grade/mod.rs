@@ -233,7 +233,7 @@ impl Grade {
 /// The table, one line for each kind.
 pub fn table(grades: &[Grade]) -> Vec<String> {
     let mut lines = vec![
-        "| run | runs | error of the time left (median) | bar | linear since the start | fixed window of 30 s | told | truth in range | false stalls | hung: named after (allowed) |".to_owned(),
+        "| run | runs | error of the time left (median) | bar | linear since the start | fixed window of 30 s | shown | truth in range | false stalls | hung: named after (allowed) |".to_owned(),
         "|---|---|---|---|---|---|---|---|---|---|".to_owned(),
     ];
     for grade in grades {
