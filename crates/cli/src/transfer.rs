@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::summary::ProgressSummary;
-use plimsoll_api::velero::VolumeTransfer;
-use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, UploaderType};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
+use plimsoll_api::velero::{DataMovement, VolumeTransfer};
 use plimsoll_progress::percent_string;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -107,46 +108,54 @@ pub trait TransferObject: VolumeTransfer + ResourceExt {
     const KIND: &'static str;
     const DIRECTION: Direction;
 
-    /// Where the data is and goes.
-    fn endpoints(&self) -> Endpoints;
-    /// The program that transfers the data.
-    fn uploader(&self) -> String;
-    /// The bytes that the repository did not have yet.
-    fn incremental_bytes(&self) -> Option<i64> {
-        None
-    }
+    fn fields(&self) -> TransferFields;
 }
 
-/// Where the data of a transfer is and goes.
-pub struct Endpoints {
+/// What each kind of transfer calls differently.
+#[derive(Default)]
+pub struct TransferFields {
     namespace: Option<String>,
     pod: Option<String>,
     volume: Option<String>,
     node: Option<String>,
     snapshot: Option<String>,
+    /// The program that transfers the data.
+    uploader: String,
+    /// The bytes that the repository did not have yet.
+    incremental_bytes: Option<i64>,
+}
+
+impl TransferFields {
+    fn of_pod(pod: Option<&ObjectReference>, volume: Option<&String>, uploader: Option<&UploaderType>) -> Self {
+        let pod = pod.cloned().unwrap_or_default();
+        let uploader = uploader.map(ToString::to_string).unwrap_or_default();
+        Self { namespace: pod.namespace, pod: pod.name, volume: volume.cloned(), uploader, ..Self::default() }
+    }
+
+    /// The data of a snapshot has no pod: its claim stands for the volume.
+    fn of_claim(object: &impl DataMovement, namespace: Option<&String>, claim: Option<&String>) -> Self {
+        Self {
+            namespace: namespace.cloned(),
+            pod: Some(NO_POD.to_owned()),
+            volume: claim.cloned(),
+            node: object.node().map(str::to_owned),
+            ..Self::default()
+        }
+    }
 }
 
 impl TransferObject for PodVolumeBackup {
     const KIND: &'static str = "PodVolumeBackup";
     const DIRECTION: Direction = Direction::Backup;
 
-    fn endpoints(&self) -> Endpoints {
-        let pod = self.spec.pod.clone().unwrap_or_default();
-        Endpoints {
-            namespace: pod.namespace,
-            pod: pod.name,
-            volume: self.spec.volume.clone(),
-            node: self.spec.node.clone(),
-            snapshot: self.status.as_ref().and_then(|status| status.snapshot_id.clone()),
+    fn fields(&self) -> TransferFields {
+        let (spec, status) = (&self.spec, self.status.as_ref());
+        TransferFields {
+            node: spec.node.clone(),
+            snapshot: status.and_then(|status| status.snapshot_id.clone()),
+            incremental_bytes: status.and_then(|status| status.incremental_bytes),
+            ..TransferFields::of_pod(spec.pod.as_ref(), spec.volume.as_ref(), spec.uploader_type.as_ref())
         }
-    }
-
-    fn uploader(&self) -> String {
-        self.spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default()
-    }
-
-    fn incremental_bytes(&self) -> Option<i64> {
-        self.status.as_ref()?.incremental_bytes
     }
 }
 
@@ -154,44 +163,28 @@ impl TransferObject for PodVolumeRestore {
     const KIND: &'static str = "PodVolumeRestore";
     const DIRECTION: Direction = Direction::Restore;
 
-    fn endpoints(&self) -> Endpoints {
-        let pod = self.spec.pod.clone().unwrap_or_default();
-        Endpoints {
-            namespace: pod.namespace,
-            pod: pod.name,
-            volume: self.spec.volume.clone(),
+    fn fields(&self) -> TransferFields {
+        let spec = &self.spec;
+        TransferFields {
             node: self.status.as_ref().and_then(|status| status.node.clone()),
-            snapshot: self.spec.snapshot_id.clone(),
+            snapshot: spec.snapshot_id.clone(),
+            ..TransferFields::of_pod(spec.pod.as_ref(), spec.volume.as_ref(), spec.uploader_type.as_ref())
         }
-    }
-
-    fn uploader(&self) -> String {
-        self.spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 }
 
-/// The data of a snapshot has no pod: its claim stands for the volume.
 impl TransferObject for DataUpload {
     const KIND: &'static str = "DataUpload";
     const DIRECTION: Direction = Direction::Backup;
 
-    fn endpoints(&self) -> Endpoints {
-        let status = self.status.clone().unwrap_or_default();
-        Endpoints {
-            namespace: self.spec.source_namespace.clone(),
-            pod: Some(NO_POD.to_owned()),
-            volume: self.spec.source_pvc.clone(),
-            node: status.node,
-            snapshot: status.snapshot_id,
+    fn fields(&self) -> TransferFields {
+        let (spec, status) = (&self.spec, self.status.as_ref());
+        TransferFields {
+            snapshot: status.and_then(|status| status.snapshot_id.clone()),
+            incremental_bytes: status.and_then(|status| status.incremental_bytes),
+            uploader: annotated_mover(self),
+            ..TransferFields::of_claim(self, spec.source_namespace.as_ref(), spec.source_pvc.as_ref())
         }
-    }
-
-    fn uploader(&self) -> String {
-        annotated_mover(self)
-    }
-
-    fn incremental_bytes(&self) -> Option<i64> {
-        self.status.as_ref()?.incremental_bytes
     }
 }
 
@@ -199,19 +192,13 @@ impl TransferObject for DataDownload {
     const KIND: &'static str = "DataDownload";
     const DIRECTION: Direction = Direction::Restore;
 
-    fn endpoints(&self) -> Endpoints {
+    fn fields(&self) -> TransferFields {
         let target = self.spec.target_volume.clone().unwrap_or_default();
-        Endpoints {
-            namespace: target.namespace,
-            pod: Some(NO_POD.to_owned()),
-            volume: target.pvc,
-            node: self.status.as_ref().and_then(|status| status.node.clone()),
+        TransferFields {
             snapshot: self.spec.snapshot_id.clone(),
+            uploader: annotated_mover(self),
+            ..TransferFields::of_claim(self, target.namespace.as_ref(), target.pvc.as_ref())
         }
-    }
-
-    fn uploader(&self) -> String {
-        annotated_mover(self)
     }
 }
 
@@ -232,24 +219,24 @@ fn count(number: Option<i64>) -> Option<u64> {
 impl<K: TransferObject> From<&K> for Transfer {
     fn from(object: &K) -> Self {
         let some = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let (endpoints, phase, transferred) = (object.endpoints(), object.phase(), object.progress());
+        let (fields, phase, transferred) = (object.fields(), object.phase(), object.progress());
         let live = object.summary().cloned().unwrap_or_default();
         Self {
             kind: K::KIND,
             direction: K::DIRECTION,
             name: object.name_any(),
             of: object.labels().get(K::DIRECTION.label()).cloned().unwrap_or_default(),
-            namespace: endpoints.namespace.unwrap_or_default(),
-            pod: endpoints.pod.unwrap_or_default(),
-            volume: endpoints.volume.unwrap_or_default(),
-            node: endpoints.node.unwrap_or_default(),
-            uploader: object.uploader(),
+            namespace: fields.namespace.unwrap_or_default(),
+            pod: fields.pod.unwrap_or_default(),
+            volume: fields.volume.unwrap_or_default(),
+            node: fields.node.unwrap_or_default(),
+            uploader: fields.uploader,
             phase: phase.to_string(),
             percent: None,
             is_estimate: is_estimate(&live),
             total_bytes: transferred.and_then(|progress| count(progress.total_bytes)),
             bytes_done: transferred.and_then(|progress| count(progress.bytes_done)),
-            incremental_bytes: count(object.incremental_bytes()),
+            incremental_bytes: count(fields.incremental_bytes),
             total_files: count(live.total_files),
             files_done: count(live.files_done),
             doing: live.doing.filter(|_| !phase.is_ended()),
@@ -257,7 +244,7 @@ impl<K: TransferObject> From<&K> for Transfer {
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
             stalled: live.stalled.and_then(|stall| stall.message),
             message: some(object.message().map(str::to_owned)),
-            snapshot: some(endpoints.snapshot),
+            snapshot: some(fields.snapshot),
             plugin_specific: BTreeMap::new(),
             created: object.creation_timestamp().map(|time| time.0),
             started: object.start_timestamp().map(|time| time.0),
