@@ -36,7 +36,7 @@ impl FromStr for ObservedReference {
     fn from_str(text: &str) -> Result<Self, UsageError> {
         let wrong = || {
             UsageError(format!(
-                "invalid reference {text:?}: want KIND/NAME, e.g. backup/nightly or podvolumebackup/nightly-x7k2p"
+                "invalid reference {text:?}: expected KIND/NAME, e.g. backup/nightly or podvolumebackup/nightly-x7k2p"
             ))
         };
         let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or_else(wrong)?;

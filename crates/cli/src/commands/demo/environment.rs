@@ -122,14 +122,14 @@ impl DemoEnvironment {
 
     /// Waits for the end of it, with its picture.
     pub async fn wait_for(&self, reference: &Reference) -> anyhow::Result<()> {
-        let outcome = wait::until_ended(&self.client, NAMESPACE, reference, None).await?;
+        let outcome = wait::follow(&self.client, NAMESPACE, reference, None).await?;
         ensure!(outcome == Outcome::Success, "{} {} did not succeed", reference.kind.word(), reference.name);
         Ok(())
     }
 
     /// The same; the server is killed once it has begun, and another one started.
     pub async fn survive(&self, reference: &Reference) -> anyhow::Result<String> {
-        let waiting = wait::until_ended(&self.client, NAMESPACE, reference, None);
+        let waiting = wait::follow(&self.client, NAMESPACE, reference, None);
         let (outcome, killed) = tokio::join!(waiting, self.kill_in_the_middle(reference));
         let note = killed?;
         ensure!(outcome? == Outcome::Success, "{} {} did not succeed", reference.kind.word(), reference.name);
