@@ -34,6 +34,12 @@ pub async fn ask(home: &Home<'_>, name: &str, blueprint: &str, actions: &[&str])
     make(home, "ActionSet", name, json!({ "spec": { "actions": actions.iter().map(one).collect::<Vec<_>>() } })).await;
 }
 
+/// The set `set` with the action `act` of the blueprint `bp` on an object.
+pub async fn act_on(home: &Home<'_>, object: Value) {
+    let action = json!({ "name": "act", "blueprint": "bp", "object": object });
+    make(home, "ActionSet", "set", json!({ "spec": { "actions": [action] } })).await;
+}
+
 pub fn is_ended(set: &Value) -> bool {
     ["complete", "failed"].contains(&state(set))
 }

@@ -5,7 +5,7 @@ use plimsoll_testkit::{image, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, eventually, phase, terminate_server};
-use crate::planted::{Planted, counts, read, restore_log, restored_file};
+use crate::planted::{Planted, assert_restored, counts, read, restored_file};
 
 fn pod(namespace: &str, name: &str, annotations: &Value) -> Value {
     let image = image::shell();
@@ -47,12 +47,7 @@ async fn hooks_of_annotations_and_of_the_spec_run_in_restored_pods() {
     home.restore("r", json!({ "backupName": "b", "hooks": hooks })).await;
     eventually("it is finalizing", async || phase(&home.get("Restore", "r").await).starts_with("Finalizing")).await;
     let restore = home.ended("Restore", "r").await;
-    assert_eq!(
-        (phase(&restore), counts(&restore)),
-        ("PartiallyFailed", [6, 6, 0, 0]),
-        "{restore:#}\n{}",
-        restore_log(&home, "r")
-    );
+    assert_restored(&home, &restore, ("PartiallyFailed", [6, 6, 0, 0]));
     assert_eq!(restore["status"]["hookStatus"], json!({ "hooksAttempted": 7, "hooksFailed": 5 }), "{restore:#}");
     assert_eq!(in_pod(cluster, &shop, "annotated", "cat /tmp/hook"), "annotated\n");
     assert_eq!(
