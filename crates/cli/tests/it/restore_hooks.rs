@@ -19,6 +19,10 @@ fn shell(script: &str) -> String {
     json!(["sh", "-c", script]).to_string()
 }
 
+fn post(name: &str) -> String {
+    format!("post.hook.restore.velero.io/{name}")
+}
+
 fn in_pod(cluster: &plimsoll_testkit::Cluster, namespace: &str, name: &str, script: &str) -> String {
     cluster.kubectl(["exec", "-n", namespace, name, "-c", "main", "--", "sh", "-c", script]).unwrap()
 }
@@ -30,7 +34,6 @@ async fn hooks_of_annotations_and_of_the_spec_run_in_restored_pods() {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.ns("shop");
-    let post = |name: &str| format!("post.hook.restore.velero.io/{name}");
     let init = |name: &str| format!("init.hook.restore.velero.io/{name}");
     Planted::new()
         .object("pods", &pod(&shop, "annotated", &json!({ post("command"): shell("echo annotated > /tmp/hook") })))
@@ -71,7 +74,6 @@ async fn a_restore_waits_for_a_container_by_name_until_a_timeout() {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.ns("shop");
-    let post = |name: &str| format!("post.hook.restore.velero.io/{name}");
     let mut never = pod(&shop, "never", &json!({ post("command"): "true", post("wait-timeout"): "8s" }));
     never["spec"]["nodeSelector"] = json!({ "no": "such-node" });
     Planted::new().object("pods", &never).plant(&home, "b").await;
