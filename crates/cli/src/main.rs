@@ -30,6 +30,7 @@ mod remote;
 mod selectors;
 mod subjects;
 mod transfer;
+mod transfer_object;
 mod wait;
 
 use std::ffi::OsString;

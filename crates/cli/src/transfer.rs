@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::summary::ProgressSummary;
-use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, UploaderType};
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
-use plimsoll_api::velero::{DataMovement, VolumeTransfer};
 use plimsoll_progress::percent_string;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::transfer_object::TransferObject;
 
 /// Where a transfer has no pod of its user's.
 pub const NO_POD: &str = "-";
@@ -103,110 +103,6 @@ pub struct Transfer {
     pub completed: Option<Timestamp>,
 }
 
-/// A kind of object that stands for one transfer. The four kinds differ in these fields only.
-pub trait TransferObject: VolumeTransfer + ResourceExt {
-    const KIND: &'static str;
-    const DIRECTION: Direction;
-
-    fn fields(&self) -> TransferFields;
-}
-
-/// What each kind of transfer calls differently.
-#[derive(Default)]
-pub struct TransferFields {
-    namespace: Option<String>,
-    pod: Option<String>,
-    volume: Option<String>,
-    node: Option<String>,
-    snapshot: Option<String>,
-    /// The program that transfers the data.
-    uploader: String,
-    /// The bytes that the repository did not have yet.
-    incremental_bytes: Option<i64>,
-}
-
-impl TransferFields {
-    fn of_pod(pod: Option<&ObjectReference>, volume: Option<&String>, uploader: Option<&UploaderType>) -> Self {
-        let pod = pod.cloned().unwrap_or_default();
-        let uploader = uploader.map(ToString::to_string).unwrap_or_default();
-        Self { namespace: pod.namespace, pod: pod.name, volume: volume.cloned(), uploader, ..Self::default() }
-    }
-
-    /// The data of a snapshot has no pod: its claim stands for the volume.
-    fn of_claim(object: &impl DataMovement, namespace: Option<&String>, claim: Option<&String>) -> Self {
-        Self {
-            namespace: namespace.cloned(),
-            pod: Some(NO_POD.to_owned()),
-            volume: claim.cloned(),
-            node: object.node().map(str::to_owned),
-            ..Self::default()
-        }
-    }
-}
-
-impl TransferObject for PodVolumeBackup {
-    const KIND: &'static str = "PodVolumeBackup";
-    const DIRECTION: Direction = Direction::Backup;
-
-    fn fields(&self) -> TransferFields {
-        let (spec, status) = (&self.spec, self.status.as_ref());
-        TransferFields {
-            node: spec.node.clone(),
-            snapshot: status.and_then(|status| status.snapshot_id.clone()),
-            incremental_bytes: status.and_then(|status| status.incremental_bytes),
-            ..TransferFields::of_pod(spec.pod.as_ref(), spec.volume.as_ref(), spec.uploader_type.as_ref())
-        }
-    }
-}
-
-impl TransferObject for PodVolumeRestore {
-    const KIND: &'static str = "PodVolumeRestore";
-    const DIRECTION: Direction = Direction::Restore;
-
-    fn fields(&self) -> TransferFields {
-        let spec = &self.spec;
-        TransferFields {
-            node: self.status.as_ref().and_then(|status| status.node.clone()),
-            snapshot: spec.snapshot_id.clone(),
-            ..TransferFields::of_pod(spec.pod.as_ref(), spec.volume.as_ref(), spec.uploader_type.as_ref())
-        }
-    }
-}
-
-impl TransferObject for DataUpload {
-    const KIND: &'static str = "DataUpload";
-    const DIRECTION: Direction = Direction::Backup;
-
-    fn fields(&self) -> TransferFields {
-        let (spec, status) = (&self.spec, self.status.as_ref());
-        TransferFields {
-            snapshot: status.and_then(|status| status.snapshot_id.clone()),
-            incremental_bytes: status.and_then(|status| status.incremental_bytes),
-            uploader: annotated_mover(self),
-            ..TransferFields::of_claim(self, spec.source_namespace.as_ref(), spec.source_pvc.as_ref())
-        }
-    }
-}
-
-impl TransferObject for DataDownload {
-    const KIND: &'static str = "DataDownload";
-    const DIRECTION: Direction = Direction::Restore;
-
-    fn fields(&self) -> TransferFields {
-        let target = self.spec.target_volume.clone().unwrap_or_default();
-        TransferFields {
-            snapshot: self.spec.snapshot_id.clone(),
-            uploader: annotated_mover(self),
-            ..TransferFields::of_claim(self, target.namespace.as_ref(), target.pvc.as_ref())
-        }
-    }
-}
-
-/// The mover of an object without an uploader type; Velero has only kopia.
-fn annotated_mover(object: &impl ResourceExt) -> String {
-    object.annotations().get(labels::MOVER).map_or("kopia", String::as_str).to_owned()
-}
-
 /// The agent marks the percentage of a total that may still grow.
 fn is_estimate(live: &ProgressSummary) -> bool {
     live.percent.as_deref().is_some_and(|percent| percent.starts_with('~'))
@@ -281,7 +177,7 @@ impl Transfer {
     }
 
     /// The volume's name with its group, as Velero shows it.
-    fn words(&self) -> String {
+    fn volume_text(&self) -> String {
         let volume = &self.volume;
         match self.phase.as_str() {
             // An estimate is no total that is known.
@@ -331,8 +227,8 @@ pub fn groups(transfers: &[Transfer]) -> Vec<Group> {
             let pod =
                 if one.is_data_movement() { one.namespace.clone() } else { format!("{}/{}", one.namespace, one.pod) };
             match lines.last_mut() {
-                Some((last, words)) if *last == pod => *words = format!("{words}, {}", one.words()),
-                _ => lines.push((pod, one.words())),
+                Some((last, words)) if *last == pod => *words = format!("{words}, {}", one.volume_text()),
+                _ => lines.push((pod, one.volume_text())),
             }
         }
         let lines = lines.into_iter().map(|(pod, words)| format!("{pod}: {words}")).collect();

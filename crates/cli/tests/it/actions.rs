@@ -323,7 +323,7 @@ async fn invalid_input_fails_the_action_set_and_names_phase_and_argument() {
         assert!(message(&set).len() < 4000, "{name}");
     }
     let set = ended(&home, "no-blueprint", &mut ProgressWatch::default()).await;
-    assert!(message(&set).contains("there is no blueprint \"nothing\""), "{}", message(&set));
+    assert!(message(&set).contains("blueprint \"nothing\" not found"), "{}", message(&set));
     let set = ended(&home, "no-target", &mut ProgressWatch::default()).await;
     assert!(message(&set).contains("statefulsets default/db does not exist"), "{}", message(&set));
     let set = home.get("ActionSet", "exit-code").await;

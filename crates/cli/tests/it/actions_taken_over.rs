@@ -171,6 +171,6 @@ async fn phases_left_running_by_kanister_are_repeated_only_if_idempotent() {
     assert_eq!(home.get("Deployment", "web").await["status"]["readyReplicas"], 1);
     let set = ended(&home, "gone", &mut ProgressWatch::default()).await;
     assert_eq!(states(&set), ["failed"], "its phases are not known: {set:#}");
-    assert!(message(&set).contains("there is no blueprint \"gone\""), "{}", message(&set));
+    assert!(message(&set).contains("blueprint \"gone\" not found"), "{}", message(&set));
     assert_nothing_runs(&home, &set).await;
 }

@@ -19,7 +19,7 @@ use crate::pod_volumes::{
 };
 
 /// What is promised for `spec.cancel`.
-const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
@@ -184,7 +184,7 @@ async fn transfers_stop_when_they_or_their_backup_are_cancelled() {
     let ended = home.ended("PodVolumeBackup", &name).await;
     let took = asked.elapsed();
     assert_eq!(phase(&ended), "Canceled", "{ended:#}\n{}", agent_log(&home));
-    assert!(took < CANCEL_WITHIN, "{took:?}\n{}", agent_log(&home));
+    assert!(took < CANCEL_LIMIT, "{took:?}\n{}", agent_log(&home));
     let progress = &ended["status"]["progress"];
     assert!(progress.is_null() || progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{progress}");
     drop(stuck);

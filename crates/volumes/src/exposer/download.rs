@@ -77,7 +77,7 @@ async fn hand_over(download: &DataDownload, exposer: &Exposer) -> Result<bool, E
     let ours = ListParams::default().labels(&format!("{}={uid}", labels::TRANSFER_UID));
     let found = volumes.list(&ours).await.map_err(|e| Error::api("list volumes", e))?.items.into_iter().next();
     match found {
-        Some(volume) => give(download, exposer, &volume).await,
+        Some(volume) => bind_to_claim(download, exposer, &volume).await,
         None => Ok(true),
     }
 }
@@ -105,7 +105,7 @@ async fn secure(download: &DataDownload, exposer: &Exposer, volume: &str) -> Res
 }
 
 /// Binds a released volume to the restored claim. Returns whether it is bound.
-async fn give(download: &DataDownload, exposer: &Exposer, volume: &PersistentVolume) -> Result<bool, Error> {
+async fn bind_to_claim(download: &DataDownload, exposer: &Exposer, volume: &PersistentVolume) -> Result<bool, Error> {
     let name = volume.name_any();
     let policy = volume.annotations().get(RECLAIM_POLICY).cloned().unwrap_or_else(|| "Delete".into());
     let released = json!({

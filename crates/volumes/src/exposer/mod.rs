@@ -128,7 +128,7 @@ async fn apply_step<T: ExposedTransfer>(exposer: &Exposer, object: &T, step: Exp
         }
         ExposeStep::Refused(why) => write(exposer, object, &failed(format!("VolumeProvisioningFailed: {why}"))).await,
         ExposeStep::Waiting(why) if is_over(object, now) => {
-            write(exposer, object, &failed(format!("VolumeProvisioningFailed: it took too long, waiting {why}"))).await
+            write(exposer, object, &failed(format!("VolumeProvisioningFailed: timed out waiting {why}"))).await
         }
         ExposeStep::Waiting(why) => {
             let message = format!("waiting {why}");

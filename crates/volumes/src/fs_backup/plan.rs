@@ -53,7 +53,8 @@ pub async fn plan(
 ) -> Result<Vec<PlannedVolume>, Error> {
     task.say("looking at volumes");
     let reading = VolumeReader { cluster, task };
-    let mut planning = Planning { reading, policy, windows: HashMap::new(), claims: HashSet::new(), all: Vec::new() };
+    let mut planning =
+        VolumePlanner { reading, policy, windows: HashMap::new(), claims: HashSet::new(), all: Vec::new() };
     let Some(pods) = plan.resources.iter().find(|planned| planned.resource.group_resource() == "pods") else {
         return Ok(Vec::new());
     };
@@ -73,7 +74,7 @@ pub async fn plan(
     Ok(planning.all)
 }
 
-struct Planning<'a> {
+struct VolumePlanner<'a> {
     reading: VolumeReader<'a>,
     policy: &'a FsBackupPolicy,
     windows: HashMap<String, bool>,
@@ -81,7 +82,7 @@ struct Planning<'a> {
     all: Vec<PlannedVolume>,
 }
 
-impl Planning<'_> {
+impl VolumePlanner<'_> {
     async fn pod(&mut self, path: &str, pod: &Value) -> Result<(), Error> {
         if !self.policy.concern(pod) {
             return Ok(());

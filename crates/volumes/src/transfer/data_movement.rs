@@ -72,7 +72,7 @@ impl<T: MovementJob> Transfer for T {
         Some(DataMovement::node(self).unwrap_or_default())
     }
 
-    fn suits(_: &Pod) -> bool {
+    fn is_pod_ready(_: &Pod) -> bool {
         true
     }
 

@@ -53,7 +53,7 @@ pub trait Transfer: VolumeTransfer + NamespacedResource + Serialize {
     /// The node that runs it, if that is known without its pod.
     fn node(&self) -> Option<&str>;
     /// Whether a pod is ready for it.
-    fn suits(pod: &Pod) -> bool;
+    fn is_pod_ready(pod: &Pod) -> bool;
     /// The path below the volume that it is about, if not all of it.
     fn inner(&self) -> Option<PathBuf> {
         None

@@ -49,7 +49,7 @@ impl Transfer for PodVolumeBackup {
         Some(self.spec.node.as_deref().unwrap_or_default())
     }
 
-    fn suits(_: &Pod) -> bool {
+    fn is_pod_ready(_: &Pod) -> bool {
         true
     }
 
@@ -124,7 +124,7 @@ impl Transfer for PodVolumeRestore {
     }
 
     /// Its volumes are mounted once the container that waits for them runs.
-    fn suits(pod: &Pod) -> bool {
+    fn is_pod_ready(pod: &Pod) -> bool {
         let statuses = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
         let waits = statuses.into_iter().flatten().find(|status| status.name == RESTORE_WAIT);
         waits.and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())

@@ -141,7 +141,7 @@ impl DemoEnvironment {
         let mover = self.stop_mover(reference).await?;
         let at = self.items_settled(reference).await?;
         self.server.kill().await?;
-        mover.go_on()?;
+        mover.resume()?;
         Ok(format!("the server was killed at {at} items; another one resumed and finished"))
     }
 
@@ -244,7 +244,7 @@ impl StoppedProcess {
     }
 
     /// Resumes it.
-    pub fn go_on(self) -> anyhow::Result<()> {
+    pub fn resume(self) -> anyhow::Result<()> {
         kill_process(self.0, Signal::CONT).context("the transfer's process is gone")
     }
 }

@@ -29,7 +29,7 @@ const MANAGER: &str = "plimsoll-install";
 const ALL_VOLUMES: &str = "--default-volumes-to-fs-backup";
 
 /// Printed where the Velero server has that argument and this one does not.
-const FEWER_VOLUMES: &str = "The Velero server here backs up the files of all volumes (--default-volumes-to-fs-backup). This \
+const FS_BACKUP_DEFAULT_WARNING: &str = "The Velero server here backs up the files of all volumes (--default-volumes-to-fs-backup). This \
     server does not, unless a backup requests it; install it with the same flag.";
 
 /// Printed where the API server is too old for the policy that binds agents to their nodes.
@@ -70,7 +70,7 @@ pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> 
             output::line(needs_kopia(&options.image));
         }
         if !options.default_volumes_to_fs_backup && backs_up_all_volumes(&client, &global.namespace).await {
-            output::line(FEWER_VOLUMES);
+            output::line(FS_BACKUP_DEFAULT_WARNING);
         }
         if options.wait {
             return ready::wait(&client, &global.namespace, options).await;
