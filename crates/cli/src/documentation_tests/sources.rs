@@ -60,9 +60,8 @@ fn is_test_module(crate_directory: &Path, module: &str) -> bool {
 
 /// What is wrong with a call of `cargo test`: its package, or the module or the name of a test that it selects.
 fn wrong_test_command(words: &[String]) -> Option<String> {
-    let ["cargo", "test", arguments @ ..] = &words.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
-        return None;
-    };
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let ["cargo", "test", arguments @ ..] = words.as_slice() else { return None };
     let package = arguments.iter().skip_while(|word| **word != "-p").nth(1)?;
     let directory = workspace().join("crates").join(package.strip_prefix("plimsoll-")?);
     if !directory.exists() {
