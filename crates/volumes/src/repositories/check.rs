@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::access::{self, RepositoryKey, from_mover_error, repository_name};
 use super::check_state::{
-    CheckInputs, LastCheck, READY_CHECK_INTERVAL, RepositoryState, due, location_identity, pause, pause_left,
+    CheckInputs, LastCheck, READY_CHECK_INTERVAL, RepositoryState, location_identity, pause, pause_left,
+    time_until_next_check,
 };
 use super::status::write_status;
 use super::{Repositories, locks, password};
