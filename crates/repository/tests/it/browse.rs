@@ -1,7 +1,6 @@
 //! Reading snapshots, and the index cache.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use plimsoll_repository::{Cancel, OpenOptions, Repository};
 
@@ -42,7 +41,7 @@ fn snapshots_can_be_listed_searched_dumped_and_measured() {
 }
 
 /// A repository with one snapshot, opened with a cache in `cache`.
-fn cached_repository() -> (Testbed, Arc<Repository>) {
+fn cached_repository() -> (Testbed, Repository) {
     let testbed = Testbed::new();
     testbed.write("file", "content");
     testbed.backup(&testbed.init());
