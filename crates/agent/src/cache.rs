@@ -277,8 +277,8 @@ mod tests {
     fn without_a_directory_that_can_be_used_a_transfer_has_no_cache() {
         let root = tempfile::tempdir().expect("made");
         fs::write(root.path().join("file"), "").expect("written");
-        assert!(caches(&root.path().join("file"), 1).hold(&repository("a")).is_none());
-        assert!(Caches::new(None, 1).hold(&repository("a")).is_none());
+        assert!(caches(&root.path().join("file"), 1).acquire(&repository("a")).is_none());
+        assert!(Caches::new(None, 1).acquire(&repository("a")).is_none());
         assert!(enforce_limit(&root.path().join("nothing"), 1).is_ok());
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, Resource};
 use plimsoll_api::labels;
 use plimsoll_api::summary::ProgressSummary;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};

@@ -88,7 +88,7 @@ async fn an_error_that_no_retry_helps_fails_the_transfer_at_once() {
     let message = ended["status"]["message"].as_str().unwrap();
     assert!(message.contains("the repository") && message.contains("password"), "{message}");
     assert_eq!(annotations(&ended)["plimsoll.dev/attempts"], "1");
-    wait_for_event(&bed, "WrongPassword").await;
+    wait_for_event(&bed, "WrongRepositoryPassword").await;
     agent.stop().await;
 }
 
