@@ -80,7 +80,8 @@ async fn config(global: &Global) -> anyhow::Result<Config> {
         None => Config::infer().await.map_err(|error| {
             let cause = error.source().and_then(|cause| cause.downcast_ref().map(kubeconfig_text));
             anyhow!(cause.unwrap_or_else(|| error.to_string())).context(Hint(
-                "no cluster is configured; pass --kubeconfig, set KUBECONFIG, or start one with `plimsoll local`".into(),
+                "no cluster is configured; pass --kubeconfig, set KUBECONFIG, or start one with `plimsoll local`"
+                    .into(),
             ))
         }),
     }

@@ -21,7 +21,7 @@ async fn restore(bed: &TestBed) {
     let owner = json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "name": "r", "uid": "restore-uid" });
     let object = json!({ "metadata": { "name": "r", "ownerReferences": [owner] }, "spec": { "volume": "data",
         "pod": { "kind": "Pod", "namespace": SHOP, "name": "db", "uid": bed.pod.metadata.uid },
-        "sourceNamespace": SHOP, "snapshotID": "5eed", "backupStorageLocation": "default", "uploaderType": "restic" } });
+        "sourceNamespace": SHOP, "snapshotID": "5eed", "backupStorageLocation": "default", "repoIdentifier": "", "uploaderType": "restic" } });
     create(&bed.api::<PodVolumeRestore>(), object).await;
 }
 

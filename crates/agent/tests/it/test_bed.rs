@@ -166,7 +166,7 @@ impl TestBed {
     pub async fn back_up(&self, name: &str, more: Value) {
         let mut object = json!({ "metadata": { "name": name }, "spec": { "node": NODE, "volume": "data",
             "pod": { "kind": "Pod", "namespace": SHOP, "name": "db", "uid": self.pod.uid() },
-            "backupStorageLocation": "default", "uploaderType": "restic" } });
+            "backupStorageLocation": "default", "repoIdentifier": "", "uploaderType": "restic" } });
         json_patch::merge(&mut object, &more);
         create(&self.api::<PodVolumeBackup>(), object).await;
     }
