@@ -249,7 +249,7 @@ mod tests {
     }
 
     /// A listener, and how often it has asked the API server.
-    async fn listening() -> (Listening, SocketAddr, Arc<AtomicU32>) {
+    async fn listening() -> (DownloadListener, SocketAddr, Arc<AtomicU32>) {
         let asked = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&asked);
         let service = tower::service_fn(move |_: Request<kube::client::Body>| {
