@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::decide::{Decision, Observed, Placement, decide, place};
+use crate::decide::{Decision, Observed, Placement, decide, placement};
 use crate::lease::AgentLease;
 use crate::restore_wait;
 use crate::run::{end_before_start, failed_attempts, run};
@@ -88,7 +88,7 @@ impl Agent {
         let here = watcher::Config::default().fields(&format!("spec.nodeName={}", self.services.settings.node));
         let of_pod = {
             let store = store.clone();
-            move |pod: Pod| waiting_for(&store, &pod)
+            move |pod: Pod| transfers_of_pod(&store, &pod)
         };
         controller
             .watches(Api::<Pod>::all(self.services.client.clone()), here, of_pod)
@@ -143,7 +143,7 @@ impl Drop for ActiveTransfer {
 }
 
 /// The transfers that wait for a pod of this node.
-fn waiting_for<T: Transfer>(store: &Store<T>, pod: &Pod) -> Vec<ObjectRef<T>> {
+fn transfers_of_pod<T: Transfer>(store: &Store<T>, pod: &Pod) -> Vec<ObjectRef<T>> {
     let uid = pod.uid();
     let waits = |object: &Arc<T>| !object.phase().is_ended() && object.node().is_none() && object.pod().uid == uid;
     store.state().iter().filter(|object| waits(object)).map(|object| ObjectRef::from_obj(object.as_ref())).collect()
@@ -189,7 +189,7 @@ async fn observe<T: Transfer>(object: &T, agent: &Agent) -> Result<Observed, Err
                 Api::namespaced(agent.services.client.clone(), wanted.namespace.as_deref().unwrap_or_default());
             let name = wanted.name.clone().unwrap_or_default();
             let pod = pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {name}"), e))?;
-            place::<T>(pod.as_ref(), &wanted, &agent.services.settings.node)
+            placement::<T>(pod.as_ref(), &wanted, &agent.services.settings.node)
         }
     };
     Ok(Observed {

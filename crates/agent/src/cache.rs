@@ -59,7 +59,7 @@ impl Caches {
     }
 
     /// The directory of a repository. A transfer without one only takes longer.
-    pub(crate) fn hold(&self, repository: &Repository) -> Option<CacheGuard> {
+    pub(crate) fn acquire(&self, repository: &Repository) -> Option<CacheGuard> {
         let path = directory(self.root.as_ref()?, repository);
         match lock(&path) {
             Ok(lock) => Some(CacheGuard { path, lock, ended: Arc::clone(&self.ended) }),
@@ -75,10 +75,10 @@ impl Caches {
         let Some(root) = self.root.clone() else { return std::future::pending().await };
         loop {
             let (root, limit) = (root.clone(), self.limit);
-            match tokio::task::spawn_blocking(move || tidy(&root, limit)).await {
+            match tokio::task::spawn_blocking(move || enforce_limit(&root, limit)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => warn!("the caches of this node could not be tidied: {error}"),
-                Err(error) => warn!("the caches of this node could not be tidied: {error}"),
+                Ok(Err(error)) => warn!("failed to enforce the size limit of the caches: {error}"),
+                Err(error) => warn!("failed to enforce the size limit of the caches: {error}"),
             }
             self.ended.notified().await;
         }
@@ -120,7 +120,7 @@ struct Cache {
 }
 
 /// Removes what was longest unused until the rest is within the limit.
-fn tidy(root: &Path, limit: u64) -> io::Result<()> {
+fn enforce_limit(root: &Path, limit: u64) -> io::Result<()> {
     let mut caches = list(root)?;
     let mut kept: u64 = caches.iter().map(|cache| cache.bytes).sum();
     caches.sort_by_key(|cache| cache.used);
@@ -213,7 +213,7 @@ mod tests {
 
     /// Uses the cache of a repository, so many seconds ago.
     fn used(caches: &Caches, prefix: &str, ago: u64) -> PathBuf {
-        let held = caches.hold(&repository(prefix)).expect("held");
+        let held = caches.acquire(&repository(prefix)).expect("held");
         let path = held.path().to_owned();
         fs::create_dir_all(path.join("kopia/contents")).expect("made");
         fs::write(path.join("kopia/contents/piece"), vec![1; PIECE]).expect("written");
@@ -223,8 +223,8 @@ mod tests {
         path
     }
 
-    fn tidied(caches: &Caches) {
-        tidy(caches.root.as_deref().expect("has a root"), caches.limit).expect("tidied");
+    fn limit_enforced(caches: &Caches) {
+        enforce_limit(caches.root.as_deref().expect("has a root"), caches.limit).expect("tidied");
     }
 
     #[test]
@@ -232,10 +232,10 @@ mod tests {
         let root = tempfile::tempdir().expect("made");
         let caches = caches(root.path(), 2);
         let paths = [("a", 30), ("b", 40), ("c", 10), ("d", 20)].map(|(prefix, ago)| used(&caches, prefix, ago));
-        tidied(&caches);
+        limit_enforced(&caches);
         assert_eq!(paths.each_ref().map(|path| path.exists()), [false, false, true, true]);
         assert_eq!(root.path().read_dir().expect("read").count(), 2, "nothing else is left");
-        tidied(&caches);
+        limit_enforced(&caches);
         assert_eq!(paths.map(|path| path.exists()), [false, false, true, true]);
     }
 
@@ -244,14 +244,14 @@ mod tests {
         let root = tempfile::tempdir().expect("made");
         let caches = caches(root.path(), 0);
         let (old, new) = (used(&caches, "old", 99), used(&caches, "new", 1));
-        let (one, two) = (caches.hold(&repository("old")), caches.hold(&repository("old")));
-        tidied(&caches);
+        let (one, two) = (caches.acquire(&repository("old")), caches.acquire(&repository("old")));
+        limit_enforced(&caches);
         assert_eq!((old.join("kopia/contents/piece").exists(), new.exists()), (true, false));
         drop(one);
-        tidied(&caches);
+        limit_enforced(&caches);
         assert!(old.exists(), "another transfer still works with it");
         drop(two);
-        tidied(&caches);
+        limit_enforced(&caches);
         assert!(!old.exists());
     }
 
@@ -263,11 +263,11 @@ mod tests {
         let removing = File::open(&path).expect("opened");
         removing.lock().expect("locked");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| caches.hold(&repository("a")).expect("held"));
+            let waiting = scope.spawn(|| caches.acquire(&repository("a")).expect("held"));
             fs::rename(&path, root.path().join("gone-1-a")).expect("moved");
             drop(removing);
             let held = waiting.join().expect("no panic");
-            tidied(&caches);
+            limit_enforced(&caches);
             assert!(held.path().exists() && held.path().read_dir().expect("read").next().is_none());
         });
         assert!(!root.path().join("gone-1-a").exists(), "what another process left half removed is removed");
@@ -277,8 +277,8 @@ mod tests {
     fn without_a_directory_that_can_be_used_a_transfer_has_no_cache() {
         let root = tempfile::tempdir().expect("made");
         fs::write(root.path().join("file"), "").expect("written");
-        assert!(caches(&root.path().join("file"), 1).hold(&repository("a")).is_none());
-        assert!(Caches::new(None, 1).hold(&repository("a")).is_none());
-        assert!(tidy(&root.path().join("nothing"), 1).is_ok());
+        assert!(caches(&root.path().join("file"), 1).acquire(&repository("a")).is_none());
+        assert!(Caches::new(None, 1).acquire(&repository("a")).is_none());
+        assert!(enforce_limit(&root.path().join("nothing"), 1).is_ok());
     }
 }

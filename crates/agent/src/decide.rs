@@ -59,13 +59,13 @@ pub(crate) fn decide(seen: &Observed) -> Decision {
 }
 
 /// The node of a transfer, as far as its pod shows it.
-pub(crate) fn place<T: Transfer>(pod: Option<&Pod>, wanted: &ObjectReference, node: &str) -> Placement {
+pub(crate) fn placement<T: Transfer>(pod: Option<&Pod>, wanted: &ObjectReference, node: &str) -> Placement {
     let same = |pod: &&Pod| wanted.uid.as_deref().is_none_or(|uid| pod.metadata.uid.as_deref() == Some(uid));
     let Some(pod) = pod.filter(same) else { return Placement::Unknown };
     match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
         None | Some("") => Placement::Unknown,
         Some(name) if name != node => Placement::Elsewhere,
-        Some(_) if T::suits(pod) => Placement::Here,
+        Some(_) if T::is_pod_ready(pod) => Placement::Here,
         Some(_) => Placement::Unknown,
     }
 }
@@ -130,7 +130,7 @@ mod tests {
                 "image": "", "imageID": "", "restartCount": 0}]});
             let pod =
                 pod(json!({"metadata": {"uid": uid}, "spec": {"nodeName": node, "containers": []}, "status": status}));
-            place::<PodVolumeRestore>(Some(&pod), &wanted, "here")
+            placement::<PodVolumeRestore>(Some(&pod), &wanted, "here")
         };
         let running = json!({"running": {}});
         assert_eq!(of(json!("here"), running.clone(), "u"), Placement::Here);
@@ -138,6 +138,6 @@ mod tests {
         assert_eq!(of(json!(null), running.clone(), "u"), Placement::Unknown);
         assert_eq!(of(json!("here"), json!({"waiting": {}}), "u"), Placement::Unknown);
         assert_eq!(of(json!("here"), running, "another pod of that name"), Placement::Unknown);
-        assert_eq!(place::<PodVolumeRestore>(None, &wanted, "here"), Placement::Unknown);
+        assert_eq!(placement::<PodVolumeRestore>(None, &wanted, "here"), Placement::Unknown);
     }
 }

@@ -71,7 +71,7 @@ async fn volume_of_claim(
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let claim = claims.get_opt(name).await.map_err(|e| Error::api(format!("read claim {namespace}/{name}"), e))?;
     let Some(spec) = claim.and_then(|claim| claim.spec) else {
-        return Ok(Err(format!("there is no claim {name}")));
+        return Ok(Err(format!("claim {name} not found")));
     };
     if spec.volume_mode.as_deref() == Some("Block") {
         return Ok(Err(format!("claim {name} is a block device (volumeMode: Block), which has no files to move")));
@@ -130,7 +130,7 @@ pub(crate) fn inside(volume: &Path, inner: Option<&Path>) -> Result<VolumePath, 
     };
     let wrong = |why: String| TransferError::Invalid(format!("{} of the volume: {why}", inner.display()));
     enter(volume, inner)
-        .map_err(|error| wrong(why(error)))?
+        .map_err(|error| wrong(path_error_text(error)))?
         .ok_or_else(|| wrong("it is no file and no directory".into()))
 }
 
@@ -159,7 +159,7 @@ fn held(directory: OwnedFd, only: Option<PathBuf>) -> VolumePath {
     VolumePath { path: path.into(), only, directory: Some(directory) }
 }
 
-fn why(error: Errno) -> String {
+fn path_error_text(error: Errno) -> String {
     match error {
         Errno::XDEV | Errno::LOOP => "it leads out of the volume".into(),
         error => error.to_string(),

@@ -20,7 +20,7 @@ pub(crate) async fn open(
 ) -> Result<Repository, TransferError> {
     let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), &settings.namespace);
     let found = locations.get_opt(location).await.map_err(|e| Error::api(format!("read location {location}"), e))?;
-    let missing = || TransferError::Invalid(format!("there is no BackupStorageLocation {location}"));
+    let missing = || TransferError::Invalid(format!("BackupStorageLocation {location} not found"));
     let key = RepositoryKey::new(namespace, location, kind);
     Ok(repositories::open(client, &settings.namespace, &found.ok_or_else(missing)?, &key).await?)
 }

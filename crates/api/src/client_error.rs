@@ -42,10 +42,25 @@ fn invalid_text(status: &Status) -> String {
     }
 }
 
+/// A request that got no response. The client's own errors do not say from which server.
+#[derive(Debug, thiserror::Error)]
+#[error("no response from {server}")]
+pub struct UnreachableServer {
+    /// The URL of the server.
+    pub server: String,
+    /// The error of the client.
+    #[source]
+    pub source: Box<kube::Error>,
+}
+
 /// The innermost cause says what happened; the layers above it only say where in the client.
 fn connection_text(error: &(dyn Error + 'static)) -> String {
-    let innermost = std::iter::successors(Some(error), |error| (**error).source()).last().unwrap_or(error);
-    format!("Unable to connect to the server: {innermost}")
+    let chain = || std::iter::successors(Some(error), |error| (**error).source());
+    let innermost = chain().last().unwrap_or(error);
+    match chain().find_map(|error| error.downcast_ref::<UnreachableServer>()) {
+        Some(UnreachableServer { server, .. }) => format!("Unable to connect to the server {server}: {innermost}"),
+        None => format!("Unable to connect to the server: {innermost}"),
+    }
 }
 
 /// The text of an error and its causes, each said once. A client error anywhere among them reads as [`client_error_text`] words it.
@@ -139,6 +154,9 @@ mod tests {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let error = kube::Error::Service(Box::new(refused));
         assert_eq!(client_error_text(&error), "Unable to connect to the server: connection refused");
+        let named = UnreachableServer { server: "https://10.0.0.1:6443".into(), source: Box::new(error) };
+        let text = "Unable to connect to the server https://10.0.0.1:6443: connection refused";
+        assert_eq!(client_error_text(&kube::Error::Service(Box::new(named))), text);
     }
 
     #[test]

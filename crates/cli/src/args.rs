@@ -594,13 +594,13 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// A quantity of Kubernetes that is not negative, e.g. `100m` or `128Mi`.
 fn quantity(text: &str) -> Result<String, String> {
     let is_quantity = Quantity::parse(text).and_then(Quantity::whole).is_some();
-    if is_quantity { Ok(text.to_owned()) } else { Err("want a quantity, e.g. 100m or 128Mi".to_owned()) }
+    if is_quantity { Ok(text.to_owned()) } else { Err("expected a quantity, e.g. 100m or 128Mi".to_owned()) }
 }
 
 /// A size, as Kubernetes writes it.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let read = Quantity::parse(text).and_then(Quantity::whole);
-    read.ok_or_else(|| "want a quantity, e.g. 500Mi or 5Gi".to_owned())
+    read.ok_or_else(|| "expected a quantity, e.g. 500Mi or 5Gi".to_owned())
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ fn object() -> Value {
         "status": { "phase": "InProgress", "startTimestamp": "2026-01-01T00:00:00Z" } })
 }
 
-fn world() -> ClusterState {
+fn cluster() -> ClusterState {
     ClusterState::new("velero", "2026-01-01T00:01:00Z".parse().unwrap()).with(Kind::Backup, object())
 }
 
@@ -89,13 +89,13 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     let trees = Trees::default();
     let observer = operation.observer();
     let _shown = trees.register(UID, move || Some(observer.snapshot()));
-    let world = world();
-    let line = Overview::with_trees(trees).list_operations(&world).remove(0);
+    let cluster = cluster();
+    let line = Overview::with_trees(trees).list_operations(&cluster).remove(0);
     let listed = serde_json::to_value(&line).unwrap();
     assert_eq!((numbers(&listed), &listed["unit"]), (wanted, &json!("bytes")), "{listed}");
     let cells = Cells::of(&line);
     assert_eq!((cells.rate, cells.left), words);
-    let watched = events::observed_as_value(&world.all(Kind::Backup)[0], &line.explanation);
+    let watched = events::observed_as_value(&cluster.all(Kind::Backup)[0], &line.explanation);
     assert_eq!(numbers(&watched), wanted, "{watched}");
     assert!(line.explanation.headline.contains(&format!("{} left", words.1)), "{}", line.explanation.headline);
 }

@@ -1,4 +1,7 @@
-//! The documentation is true where a program can tell: its commands exist, its links lead somewhere, its pages are in the book.
+//! The documentation is true where a program can tell: its commands exist, its links lead somewhere, its pages are in the book,
+//! and so are the sources that it names.
+
+mod sources;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

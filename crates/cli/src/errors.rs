@@ -21,6 +21,18 @@ impl fmt::Display for UsageError {
 
 impl Error for UsageError {}
 
+/// The user ended a wait: exit code 130, as for any program that ends by Ctrl-C.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interrupted(pub String);
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interrupted: {}", self.0)
+    }
+}
+
+impl Error for Interrupted {}
+
 /// What to do about an error. It is the outermost context of that error: `call().context(Hint(…))`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint(pub String);
@@ -31,11 +43,16 @@ impl fmt::Display for Hint {
     }
 }
 
-/// Prints an error with its causes. The exit code tells wrong usage from failure.
+/// Prints an error with its causes. The exit code tells wrong usage and Ctrl-C from failure.
 #[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
 pub fn report(error: &anyhow::Error) -> ExitCode {
     eprintln!("{}", text(error));
-    ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
+    let code = match error {
+        error if error.is::<UsageError>() => 2,
+        error if error.is::<Interrupted>() => 130,
+        _ => 1,
+    };
+    code.into()
 }
 
 /// The error and its causes, to be part of another text.
@@ -51,7 +68,7 @@ pub fn text(error: &anyhow::Error) -> String {
     };
     // kubectl has its own beginnings of lines, but for this one.
     let is_kubectls = outermost.is::<kube::Error>() && !is_unauthorized(outermost);
-    let prefix = if is_kubectls { "" } else { "error: " };
+    let prefix = if is_kubectls || outermost.is::<Interrupted>() { "" } else { "error: " };
     format!("{prefix}{}{hint}", error_text(outermost))
 }
 

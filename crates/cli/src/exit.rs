@@ -55,4 +55,5 @@ impl From<Outcome> for ExitCode {
 
 /// The exit codes in `--help`.
 pub const HELP: &str = "Exit codes: 0 succeeded; 1 the command failed; 2 invalid usage; 3 the operation ended with errors \
-(PartiallyFailed); 4 the operation failed; 5 cancelled; 6 validation failed; 7 stalled (`why`, `top --once`).";
+(PartiallyFailed); 4 the operation failed; 5 cancelled; 6 validation failed; 7 stalled (`why`, `top --once`); 130 \
+interrupted: a wait ended by Ctrl-C; the operation continues.";

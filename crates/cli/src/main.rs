@@ -32,6 +32,7 @@ mod request_rate;
 mod selectors;
 mod subjects;
 mod transfer;
+mod transfer_object;
 mod wait;
 
 use std::ffi::OsString;

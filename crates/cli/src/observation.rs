@@ -36,7 +36,7 @@ impl FromStr for ObservedReference {
     fn from_str(text: &str) -> Result<Self, UsageError> {
         let wrong = || {
             UsageError(format!(
-                "invalid reference {text:?}: want KIND/NAME, e.g. backup/nightly or podvolumebackup/nightly-x7k2p"
+                "invalid reference {text:?}: expected KIND/NAME, e.g. backup/nightly or podvolumebackup/nightly-x7k2p"
             ))
         };
         let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or_else(wrong)?;
@@ -46,7 +46,7 @@ impl FromStr for ObservedReference {
 }
 
 /// Reads the cluster with the permissions of the user.
-pub fn gatherer(client: &Client, global: &Global) -> ClusterReader {
+pub fn cluster_reader(client: &Client, global: &Global) -> ClusterReader {
     ClusterReader::new(client.clone(), Scope { namespace: global.namespace.clone() })
 }
 
@@ -58,17 +58,17 @@ pub fn leader_trees(client: &Client, namespace: &str) -> (Trees, AbortOnDropHand
     (trees, AbortOnDropHandle::new(tokio::spawn(following)))
 }
 
-/// New worlds, and between them the last one again when the trees of the leader have changed.
-pub struct WorldWatcher {
+/// New states, and between them the last one again when the trees of the leader have changed.
+pub struct ClusterStateWatcher {
     live: ClusterWatch,
     trees: Trees,
     last: Option<(Arc<ClusterState>, Instant)>,
 }
 
-impl WorldWatcher {
+impl ClusterStateWatcher {
     /// Starts to watch.
-    pub fn watch(gatherer: &ClusterReader, trees: Trees) -> Self {
-        Self { live: ClusterWatch::start(gatherer), trees, last: None }
+    pub fn watch(reader: &ClusterReader, trees: Trees) -> Self {
+        Self { live: ClusterWatch::start(reader), trees, last: None }
     }
 
     /// The next one; nothing once there are no more.
@@ -78,29 +78,29 @@ impl WorldWatcher {
     pub async fn next(&mut self) -> Option<Arc<ClusterState>> {
         let last = self.last.clone().filter(|_| !self.trees.is_empty());
         tokio::select! {
-            world = self.live.next() => {
-                let world = world?;
-                self.last = Some((Arc::clone(&world), Instant::now()));
-                Some(world)
+            cluster = self.live.next() => {
+                let cluster = cluster?;
+                self.last = Some((Arc::clone(&cluster), Instant::now()));
+                Some(cluster)
             }
             () = tokio::time::sleep(TREE_POLL_INTERVAL), if last.is_some() => {
-                last.map(|(world, came)| Arc::new(world.advanced_by(came.elapsed())))
+                last.map(|(cluster, came)| Arc::new(cluster.advanced_by(came.elapsed())))
             }
         }
     }
 }
 
 /// The object with this name in the namespace of the server, or the only one with this name elsewhere.
-pub fn find<'w>(world: &'w ClusterState, watched: &ObservedReference) -> anyhow::Result<&'w Object> {
-    let (word, name, namespace) = (watched.kind.word(), &watched.name, &world.namespace);
-    if let Some(object) = world.find(watched.kind, namespace, name) {
+pub fn find<'c>(cluster: &'c ClusterState, watched: &ObservedReference) -> anyhow::Result<&'c Object> {
+    let (word, name, namespace) = (watched.kind.word(), &watched.name, &cluster.namespace);
+    if let Some(object) = cluster.find(watched.kind, namespace, name) {
         return Ok(object);
     }
-    let mut elsewhere = world.all(watched.kind).iter().filter(|object| object.name() == name);
+    let mut elsewhere = cluster.all(watched.kind).iter().filter(|object| object.name() == name);
     if let (Some(object), None) = (elsewhere.next(), elsewhere.next()) {
         return Ok(object);
     }
-    if let Some(unseen) = world.unseen.iter().find(|unseen| unseen.what == watched.kind.plural()) {
+    if let Some(unseen) = cluster.unseen.iter().find(|unseen| unseen.what == watched.kind.plural()) {
         bail!("cannot read {} in namespace {namespace}: {}", unseen.what, unseen.why);
     }
     bail!("{word} {name:?} not found in namespace {namespace}; list operations with `plimsoll top --once`")
@@ -161,7 +161,7 @@ pub fn print_cause(said: &mut String, explanation: Option<&Explanation>) {
 
 /// Looks for the cause of a stall. Until an operation stalls, nothing is read.
 pub struct StallExplainer {
-    gatherer: ClusterReader,
+    reader: ClusterReader,
     overview: Option<Overview>,
     asked: Option<Instant>,
     look: Option<JoinHandle<(Overview, Option<Explanation>)>>,
@@ -171,8 +171,8 @@ pub struct StallExplainer {
 impl StallExplainer {
     /// Reads with the permissions of the user.
     pub fn new(client: &Client, namespace: &str, trees: Trees) -> Self {
-        let gatherer = ClusterReader::new(client.clone(), Scope { namespace: namespace.to_owned() });
-        Self { gatherer, overview: Some(Overview::with_trees(trees)), asked: None, look: None, explanation: None }
+        let reader = ClusterReader::new(client.clone(), Scope { namespace: namespace.to_owned() });
+        Self { reader, overview: Some(Overview::with_trees(trees)), asked: None, look: None, explanation: None }
     }
 
     /// The cause of the stall as far as it is known. Does not wait.
@@ -188,21 +188,21 @@ impl StallExplainer {
             && let Some(overview) = self.overview.take()
         {
             self.asked = Some(Instant::now());
-            self.look = Some(tokio::spawn(look(self.gatherer.clone(), overview, kind, name.to_owned())));
+            self.look = Some(tokio::spawn(look(self.reader.clone(), overview, kind, name.to_owned())));
         }
         self.explanation.as_ref()
     }
 }
 
 async fn look(
-    gatherer: ClusterReader,
+    reader: ClusterReader,
     mut overview: Overview,
     kind: Kind,
     name: String,
 ) -> (Overview, Option<Explanation>) {
-    let world = gatherer.read().await;
+    let cluster = reader.read().await;
     let explanation =
-        find(&world, &ObservedReference { kind, name }).ok().map(|object| overview.explain(object, &world));
+        find(&cluster, &ObservedReference { kind, name }).ok().map(|object| overview.explain(object, &cluster));
     (overview, explanation)
 }
 

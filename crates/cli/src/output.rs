@@ -26,14 +26,14 @@ pub fn text(text: &str) {
 
 /// The default log filter. The client library is left out: it logs every error response without the request, and the caller reports
 /// the error with the request anyway.
-const USUAL_LOG: &str = "warn,plimsoll=info,plimsoll_agent=info,plimsoll_controllers=info,plimsoll_operations=info,plimsoll_plugin=info,\
+const DEFAULT_LOG_FILTER: &str = "warn,plimsoll=info,plimsoll_agent=info,plimsoll_controllers=info,plimsoll_operations=info,plimsoll_plugin=info,\
      plimsoll_volumes=info,kube_client::client::builder=off";
 
 /// Sends the log to standard error, so that standard output stays for results.
 ///
 /// A program that draws on the whole terminal switches logging off: log lines would be drawn over the frame.
 pub fn init_logging(global: &Global, silent: bool) {
-    let usual = if silent { "off" } else { USUAL_LOG };
+    let usual = if silent { "off" } else { DEFAULT_LOG_FILTER };
     let filter = global.log.as_deref().unwrap_or(usual);
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()

@@ -6,15 +6,16 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, Resource};
 use plimsoll_api::labels;
 use plimsoll_api::summary::ProgressSummary;
-use plimsoll_api::velero::VolumeTransfer;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_progress::percent_string;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::transfer_object::TransferObject;
 
 /// Where a transfer has no pod of its user's.
 pub const NO_POD: &str = "-";
@@ -102,124 +103,6 @@ pub struct Transfer {
     pub completed: Option<Timestamp>,
 }
 
-/// A kind of object that stands for one transfer. The four kinds differ in these fields only.
-pub trait TransferObject: VolumeTransfer + ResourceExt {
-    const KIND: &'static str;
-    const DIRECTION: Direction;
-
-    /// Where the data is and goes.
-    fn endpoints(&self) -> Endpoints;
-    /// The program that transfers the data.
-    fn uploader(&self) -> String;
-    /// The bytes that the repository did not have yet.
-    fn incremental_bytes(&self) -> Option<i64> {
-        None
-    }
-}
-
-/// Where the data of a transfer is and goes.
-pub struct Endpoints {
-    namespace: Option<String>,
-    pod: Option<String>,
-    volume: Option<String>,
-    node: Option<String>,
-    snapshot: Option<String>,
-}
-
-impl TransferObject for PodVolumeBackup {
-    const KIND: &'static str = "PodVolumeBackup";
-    const DIRECTION: Direction = Direction::Backup;
-
-    fn endpoints(&self) -> Endpoints {
-        let pod = self.spec.pod.clone().unwrap_or_default();
-        Endpoints {
-            namespace: pod.namespace,
-            pod: pod.name,
-            volume: self.spec.volume.clone(),
-            node: self.spec.node.clone(),
-            snapshot: self.status.as_ref().and_then(|status| status.snapshot_id.clone()),
-        }
-    }
-
-    fn uploader(&self) -> String {
-        self.spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default()
-    }
-
-    fn incremental_bytes(&self) -> Option<i64> {
-        self.status.as_ref()?.incremental_bytes
-    }
-}
-
-impl TransferObject for PodVolumeRestore {
-    const KIND: &'static str = "PodVolumeRestore";
-    const DIRECTION: Direction = Direction::Restore;
-
-    fn endpoints(&self) -> Endpoints {
-        let pod = self.spec.pod.clone().unwrap_or_default();
-        Endpoints {
-            namespace: pod.namespace,
-            pod: pod.name,
-            volume: self.spec.volume.clone(),
-            node: self.status.as_ref().and_then(|status| status.node.clone()),
-            snapshot: self.spec.snapshot_id.clone(),
-        }
-    }
-
-    fn uploader(&self) -> String {
-        self.spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default()
-    }
-}
-
-/// The data of a snapshot has no pod: its claim stands for the volume.
-impl TransferObject for DataUpload {
-    const KIND: &'static str = "DataUpload";
-    const DIRECTION: Direction = Direction::Backup;
-
-    fn endpoints(&self) -> Endpoints {
-        let status = self.status.clone().unwrap_or_default();
-        Endpoints {
-            namespace: self.spec.source_namespace.clone(),
-            pod: Some(NO_POD.to_owned()),
-            volume: self.spec.source_pvc.clone(),
-            node: status.node,
-            snapshot: status.snapshot_id,
-        }
-    }
-
-    fn uploader(&self) -> String {
-        annotated_mover(self)
-    }
-
-    fn incremental_bytes(&self) -> Option<i64> {
-        self.status.as_ref()?.incremental_bytes
-    }
-}
-
-impl TransferObject for DataDownload {
-    const KIND: &'static str = "DataDownload";
-    const DIRECTION: Direction = Direction::Restore;
-
-    fn endpoints(&self) -> Endpoints {
-        let target = self.spec.target_volume.clone().unwrap_or_default();
-        Endpoints {
-            namespace: target.namespace,
-            pod: Some(NO_POD.to_owned()),
-            volume: target.pvc,
-            node: self.status.as_ref().and_then(|status| status.node.clone()),
-            snapshot: self.spec.snapshot_id.clone(),
-        }
-    }
-
-    fn uploader(&self) -> String {
-        annotated_mover(self)
-    }
-}
-
-/// The mover of an object without an uploader type; Velero has only kopia.
-fn annotated_mover(object: &impl ResourceExt) -> String {
-    object.annotations().get(labels::MOVER).map_or("kopia", String::as_str).to_owned()
-}
-
 /// The agent marks the percentage of a total that may still grow.
 fn is_estimate(live: &ProgressSummary) -> bool {
     live.percent.as_deref().is_some_and(|percent| percent.starts_with('~'))
@@ -232,24 +115,24 @@ fn count(number: Option<i64>) -> Option<u64> {
 impl<K: TransferObject> From<&K> for Transfer {
     fn from(object: &K) -> Self {
         let some = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let (endpoints, phase, transferred) = (object.endpoints(), object.phase(), object.progress());
+        let (fields, phase, transferred) = (object.fields(), object.phase(), object.progress());
         let live = object.summary().cloned().unwrap_or_default();
         Self {
             kind: K::KIND,
             direction: K::DIRECTION,
             name: object.name_any(),
             of: object.labels().get(K::DIRECTION.label()).cloned().unwrap_or_default(),
-            namespace: endpoints.namespace.unwrap_or_default(),
-            pod: endpoints.pod.unwrap_or_default(),
-            volume: endpoints.volume.unwrap_or_default(),
-            node: endpoints.node.unwrap_or_default(),
-            uploader: object.uploader(),
+            namespace: fields.namespace.unwrap_or_default(),
+            pod: fields.pod.unwrap_or_default(),
+            volume: fields.volume.unwrap_or_default(),
+            node: fields.node.unwrap_or_default(),
+            uploader: fields.uploader,
             phase: phase.to_string(),
             percent: None,
             is_estimate: is_estimate(&live),
             total_bytes: transferred.and_then(|progress| count(progress.total_bytes)),
             bytes_done: transferred.and_then(|progress| count(progress.bytes_done)),
-            incremental_bytes: count(object.incremental_bytes()),
+            incremental_bytes: count(fields.incremental_bytes),
             total_files: count(live.total_files),
             files_done: count(live.files_done),
             doing: live.doing.filter(|_| !phase.is_ended()),
@@ -257,7 +140,7 @@ impl<K: TransferObject> From<&K> for Transfer {
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
             stalled: live.stalled.and_then(|stall| stall.message),
             message: some(object.message().map(str::to_owned)),
-            snapshot: some(endpoints.snapshot),
+            snapshot: some(fields.snapshot),
             plugin_specific: BTreeMap::new(),
             created: object.creation_timestamp().map(|time| time.0),
             started: object.start_timestamp().map(|time| time.0),
@@ -294,7 +177,7 @@ impl Transfer {
     }
 
     /// The volume's name with its group, as Velero shows it.
-    fn words(&self) -> String {
+    fn volume_text(&self) -> String {
         let volume = &self.volume;
         match self.phase.as_str() {
             // An estimate is no total that is known.
@@ -344,8 +227,8 @@ pub fn groups(transfers: &[Transfer]) -> Vec<Group> {
             let pod =
                 if one.is_data_movement() { one.namespace.clone() } else { format!("{}/{}", one.namespace, one.pod) };
             match lines.last_mut() {
-                Some((last, words)) if *last == pod => *words = format!("{words}, {}", one.words()),
-                _ => lines.push((pod, one.words())),
+                Some((last, words)) if *last == pod => *words = format!("{words}, {}", one.volume_text()),
+                _ => lines.push((pod, one.volume_text())),
             }
         }
         let lines = lines.into_iter().map(|(pod, words)| format!("{pod}: {words}")).collect();

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use futures::{Stream, StreamExt, stream};
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
@@ -19,6 +19,7 @@ use plimsoll_progress::{Percent, Snapshot, Unit};
 
 use crate::args::names::{Reference, ResourceKind};
 use crate::args::options::EventFormat;
+use crate::errors::Interrupted;
 use crate::events::Events;
 use crate::exit::Outcome;
 use crate::observation::StallExplainer;
@@ -78,8 +79,24 @@ fn is_progressing(subject: &Subject, leaders: Option<&Snapshot>, silence: Durati
     stands < EXPLAIN_AFTER && !stalled
 }
 
-/// Waits until it has ended, and returns the outcome.
+/// Waits until it has ended, and returns the outcome. Ctrl-C ends the wait, not the operation.
 pub async fn until_ended(
+    client: &Client,
+    namespace: &str,
+    reference: &Reference,
+    events: Option<EventFormat>,
+) -> anyhow::Result<Outcome> {
+    tokio::select! {
+        outcome = follow(client, namespace, reference, events) => outcome,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.context("cannot listen for signals")?;
+            bail!(Interrupted(format!("{reference} continues; follow it with `plimsoll watch {reference}`")))
+        }
+    }
+}
+
+/// Shows its progress until it has ended, and returns the outcome.
+pub async fn follow(
     client: &Client,
     namespace: &str,
     reference: &Reference,

@@ -21,7 +21,7 @@ pub async fn config_map(
     let found = api.get_opt(name).await.map_err(|e| Error::api(format!("read ConfigMap {name}"), e))?;
     Ok(match found {
         Some(found) => Ok(found.data.unwrap_or_default()),
-        None => Err(format!("{field}: there is no ConfigMap {name} in namespace {}", context.leader.namespace)),
+        None => Err(format!("{field}: ConfigMap {name} not found in namespace {}", context.leader.namespace)),
     })
 }
 

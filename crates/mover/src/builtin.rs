@@ -177,14 +177,7 @@ impl Mover for BuiltIn {
     }
 
     fn fidelity(&self) -> Fidelity {
-        Fidelity {
-            hard_links: true,
-            attributes: true,
-            special_files: true,
-            any_name: true,
-            directory_times: true,
-            empty_snapshots: false,
-        }
+        Fidelity::OF_RESTIC_FORMAT
     }
 
     fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome> {

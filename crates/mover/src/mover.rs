@@ -30,6 +30,18 @@ pub struct Fidelity {
     pub empty_snapshots: bool,
 }
 
+impl Fidelity {
+    /// What a restic repository preserves. It has no snapshots without files: restic fails with "snapshot is empty".
+    pub(crate) const OF_RESTIC_FORMAT: Self = Self {
+        hard_links: true,
+        attributes: true,
+        special_files: true,
+        any_name: true,
+        directory_times: true,
+        empty_snapshots: false,
+    };
+}
+
 /// Moves a volume's data into a repository and back.
 ///
 /// The calls block, and report to the session's task: the meters Bytes and Files, and the current item. The task is the

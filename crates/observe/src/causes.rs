@@ -94,7 +94,7 @@ pub fn causes(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
         kind if kind.is_transfer() || kind.is_plugin_volume() => transfer::causes(object, cluster),
         _ => Vec::new(),
     };
-    tidy(&mut found);
+    prune(&mut found);
     found
 }
 
@@ -114,7 +114,7 @@ fn subject(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
 }
 
 /// Sorts by certainty, and drops what a more certain cause makes pointless.
-fn tidy(causes: &mut Vec<Cause>) {
+fn prune(causes: &mut Vec<Cause>) {
     causes.sort_by_key(|cause| (cause.certainty, cause.expected));
     let mut seen = std::collections::BTreeSet::new();
     causes.retain(|cause| seen.insert((cause.reason, cause.text.clone())));

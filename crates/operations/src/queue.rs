@@ -14,7 +14,7 @@ pub struct QueueEntry {
 
 /// Why a subject has to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocked {
+pub struct QueueObstacle {
     /// The subjects it waits for.
     pub behind: Vec<String>,
     /// The position among those that wait, from one.
@@ -26,9 +26,10 @@ pub struct Blocked {
 /// Whether `mine` may start. `ahead` is every subject that runs, then every earlier one, in order. At most `limit` run at the
 /// same time, no two of them in the same namespace. A subject that cannot start yet does not block those behind it, unless they
 /// share a namespace with it.
-pub fn admit(mine: &QueueEntry, ahead: &[QueueEntry], limit: usize) -> Result<(), Blocked> {
+pub fn admit(mine: &QueueEntry, ahead: &[QueueEntry], limit: usize) -> Result<(), QueueObstacle> {
     let waiting = ahead.iter().filter(|entry| !entry.running).count();
-    let blocked = |behind: Vec<String>, same_namespaces| Blocked { behind, position: waiting + 1, same_namespaces };
+    let blocked =
+        |behind: Vec<String>, same_namespaces| QueueObstacle { behind, position: waiting + 1, same_namespaces };
     let conflicting: Vec<_> =
         ahead.iter().filter(|entry| overlap(entry, mine)).map(|entry| entry.name.clone()).collect();
     if !conflicting.is_empty() {
@@ -54,8 +55,8 @@ mod tests {
         QueueEntry { name: name.to_owned(), running, namespaces }
     }
 
-    fn blocked(behind: &[&str], position: usize, same_namespaces: bool) -> Result<(), Blocked> {
-        Err(Blocked { behind: behind.iter().map(|name| (*name).to_owned()).collect(), position, same_namespaces })
+    fn blocked(behind: &[&str], position: usize, same_namespaces: bool) -> Result<(), QueueObstacle> {
+        Err(QueueObstacle { behind: behind.iter().map(|name| (*name).to_owned()).collect(), position, same_namespaces })
     }
 
     #[test]

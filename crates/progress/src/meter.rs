@@ -72,7 +72,7 @@ impl MeterCell {
 struct PackedTotal(AtomicU64);
 
 /// Four exbibytes and more do not occur; a greater total is cut to this.
-const LARGEST: u64 = u64::MAX >> 2;
+const MAX_COUNT: u64 = u64::MAX >> 2;
 
 impl PackedTotal {
     fn new(total: Total) -> Self {
@@ -82,8 +82,8 @@ impl PackedTotal {
     fn pack(total: Total) -> u64 {
         match total {
             Total::Unknown => 0,
-            Total::Growing(value) => value.min(LARGEST) << 2 | 1,
-            Total::Final(value) => value.min(LARGEST) << 2 | 2,
+            Total::Growing(value) => value.min(MAX_COUNT) << 2 | 1,
+            Total::Final(value) => value.min(MAX_COUNT) << 2 | 2,
         }
     }
 

@@ -8,24 +8,24 @@
 use std::time::Duration;
 
 /// So many points at most: when they are full, every other one goes, and the steps between them become twice as long.
-const MOST: usize = 48;
+const MAX_POINTS: usize = 48;
 /// The first step between two points.
 const FIRST_STEP: Duration = Duration::from_secs(1);
 /// A longer silence than this is a pause and says nothing about the speed, unless pauses are its way.
 const PAUSE: Duration = Duration::from_secs(30);
 /// After this long without a move nothing is said, unless such silences are its way.
-const STILL: Duration = Duration::from_secs(10);
+const MAX_SILENCE: Duration = Duration::from_secs(10);
 /// So many pauses, and they are its way: from then on they count as time it needs.
-const HABIT: u32 = 3;
+const REGULAR_PAUSES: u32 = 3;
 /// A speed is told from at least so many steps.
-const FEWEST_STEPS: usize = 3;
+const MIN_STEPS: usize = 3;
 /// What was lately is this part of the stretch, and no less than this long: less is noise.
-const LATELY_PART: u32 = 4;
-const LATELY: Duration = Duration::from_secs(30);
+const RECENT_PART: u32 = 4;
+const RECENT_PERIOD: Duration = Duration::from_secs(30);
 /// Speeds that differ by less than this share are the same.
-const SAME: f64 = 0.3;
+const MAX_SPEED_DIFFERENCE: f64 = 0.3;
 /// Speeds that differ by more than this many times their common noise are not.
-const SURE: f64 = 8.0;
+const MIN_SIGNIFICANCE: f64 = 8.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Point {
@@ -99,7 +99,7 @@ impl Pace {
         }
         self.points.push(point);
         self.forget_other_speeds();
-        if self.points.len() >= MOST {
+        if self.points.len() >= MAX_POINTS {
             self.thin_out();
         }
     }
@@ -112,19 +112,20 @@ impl Pace {
     /// A pause says nothing about the speed, until it is clear that pauses are the way this work goes.
     fn take_out_pause(&mut self, now: Duration) {
         let silence = self.silence(now);
-        if silence <= STILL {
+        if silence <= MAX_SILENCE {
             return;
         }
         self.pauses += 1;
         self.longest_pause = self.longest_pause.max(silence);
-        if silence > PAUSE && self.pauses < HABIT {
+        if silence > PAUSE && self.pauses < REGULAR_PAUSES {
             self.paused += silence.saturating_sub(self.step);
         }
     }
 
     /// Whether it stands still for longer than is its way: then nothing can be said.
     pub(crate) fn stands_still(&self, now: Duration) -> bool {
-        let usual = if self.pauses < HABIT { STILL } else { self.longest_pause + self.longest_pause / 2 };
+        let usual =
+            if self.pauses < REGULAR_PAUSES { MAX_SILENCE } else { self.longest_pause + self.longest_pause / 2 };
         self.silence(now) > usual
     }
 
@@ -158,11 +159,11 @@ impl Pace {
         let last = points.len().checked_sub(1)?;
         let steps = Steps::of(points);
         let mut best = None;
-        for split in 2..=last.saturating_sub(FEWEST_STEPS) {
+        for split in 2..=last.saturating_sub(MIN_STEPS) {
             let before = steps.stretch(0, split);
             let after = steps.stretch(split, last);
             let clear = before.differs_from(&after);
-            if clear > SURE && best.is_none_or(|(most, _)| clear > most) {
+            if clear > MIN_SIGNIFICANCE && best.is_none_or(|(most, _)| clear > most) {
                 best = Some((clear, split));
             }
         }
@@ -201,7 +202,7 @@ impl Pace {
     /// The speed of the end of the stretch, if the stretch is longer than that.
     fn lately(&self, now: Point) -> Option<f64> {
         let stretch = now.at.saturating_sub(self.points.first()?.at);
-        let edge = now.at.checked_sub((stretch / LATELY_PART).max(LATELY))?;
+        let edge = now.at.checked_sub((stretch / RECENT_PART).max(RECENT_PERIOD))?;
         let from = *self.points.iter().rfind(|point| point.at <= edge)?;
         Some(amount(from, now) / span(from, now))
     }
@@ -281,7 +282,7 @@ impl Stretch {
     fn differs_from(&self, other: &Self) -> f64 {
         let difference = (self.rate - other.rate).abs();
         let greater = self.rate.max(other.rate);
-        if greater <= 0.0 || difference < SAME * greater {
+        if greater <= 0.0 || difference < MAX_SPEED_DIFFERENCE * greater {
             return 0.0;
         }
         let noise = self.variance / self.steps + other.variance / other.steps;

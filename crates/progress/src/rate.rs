@@ -13,23 +13,23 @@ use crate::pace::{Pace, Speed};
 /// How far back a rate looks.
 const WINDOW: Duration = Duration::from_secs(30);
 /// Samples closer together than this are merged: fifteen tell as much as a hundred.
-const SPACING: Duration = Duration::from_secs(2);
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
 /// No rate is told from less than this.
-const SHORTEST_FOR_RATE: Duration = Duration::from_secs(1);
+const MIN_RATE_PERIOD: Duration = Duration::from_secs(1);
 /// No time left is told from less than this.
-const SHORTEST_FOR_LEFT: Duration = Duration::from_secs(3);
+const MIN_TIME_LEFT_PERIOD: Duration = Duration::from_secs(3);
 /// No range is narrower than this share to either side: an estimate is never more precise.
-const NARROWEST: f64 = 0.1;
+const MIN_RANGE_WIDTH: f64 = 0.1;
 /// None is wider: a range from nothing to double says nothing.
-const WIDEST: f64 = 0.6;
+const MAX_RANGE_WIDTH: f64 = 0.6;
 /// An estimated total makes it so much wider.
-const FOR_ESTIMATED_TOTAL: f64 = 0.2;
+const ESTIMATED_TOTAL_WIDTH: f64 = 0.2;
 /// An estimated total is believed once it has stayed the same for this long and through so many moves: one that is told seldom stays the
 /// same between two words, and means nothing by it.
-const BELIEVED_AFTER: Duration = Duration::from_secs(5);
-const BELIEVED_MOVES: u32 = 3;
+const ESTIMATE_STABLE_PERIOD: Duration = Duration::from_secs(5);
+const ESTIMATE_STABLE_UPDATES: u32 = 3;
 /// A time left beyond this is no information.
-const LONGEST_LEFT: f64 = 30.0 * 86_400.0;
+const MAX_TIME_LEFT: f64 = 30.0 * 86_400.0;
 
 /// How long it will take: between `low` and `high` seconds. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct TimeLeft {
 impl TimeLeft {
     /// A range from two estimates in seconds; nothing if they say nothing.
     pub(crate) fn between(low: f64, high: f64) -> Option<Self> {
-        if !low.is_finite() || !high.is_finite() || high > LONGEST_LEFT {
+        if !low.is_finite() || !high.is_finite() || high > MAX_TIME_LEFT {
             return None;
         }
         let low = whole_seconds(low.floor()).max(1);
@@ -56,9 +56,9 @@ impl TimeLeft {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by LONGEST_LEFT, never negative")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by MAX_TIME_LEFT, never negative")]
 fn whole_seconds(seconds: f64) -> u64 {
-    seconds.clamp(0.0, LONGEST_LEFT) as u64
+    seconds.clamp(0.0, MAX_TIME_LEFT) as u64
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ impl Window {
         let sample = Sample { at, settled };
         let len = self.samples.len();
         // The newest sample is provisional until it is far enough from the one before it.
-        if len >= 2 && self.samples[len - 1].at.saturating_sub(self.samples[len - 2].at) < SPACING {
+        if len >= 2 && self.samples[len - 1].at.saturating_sub(self.samples[len - 2].at) < MIN_SAMPLE_INTERVAL {
             self.samples[len - 1] = sample;
         } else {
             self.samples.push_back(sample);
@@ -110,7 +110,7 @@ impl Window {
 
     /// Units a second over the window.
     pub(crate) fn rate(&self) -> Option<f64> {
-        self.rate_over(WINDOW, SHORTEST_FOR_RATE)
+        self.rate_over(WINDOW, MIN_RATE_PERIOD)
     }
 
     fn rate_over(&self, span: Duration, shortest: Duration) -> Option<f64> {
@@ -125,7 +125,8 @@ impl Window {
     /// Whether the total has stayed the same for long enough, or since the first look at it.
     fn total_is_steady(&self) -> bool {
         let (Some(oldest), Some(newest)) = (self.samples.front(), self.samples.back()) else { return false };
-        let believed = newest.at.saturating_sub(self.total_since) >= BELIEVED_AFTER && self.moves >= BELIEVED_MOVES;
+        let believed = newest.at.saturating_sub(self.total_since) >= ESTIMATE_STABLE_PERIOD
+            && self.moves >= ESTIMATE_STABLE_UPDATES;
         self.total_since <= oldest.at || believed
     }
 
@@ -139,9 +140,9 @@ impl Window {
         if remaining == 0 || self.pace.stands_still(newest.at) || !(exact || self.total_is_steady()) {
             return None;
         }
-        let speed = self.pace.speed(newest.at, SHORTEST_FOR_LEFT)?;
+        let speed = self.pace.speed(newest.at, MIN_TIME_LEFT_PERIOD)?;
         let left = as_f64(remaining) / speed.rate;
-        let width = width(speed, left) + if exact { 0.0 } else { FOR_ESTIMATED_TOTAL };
+        let width = width(speed, left) + if exact { 0.0 } else { ESTIMATED_TOTAL_WIDTH };
         // What is still open when even the longest guess has passed without a move is in work that is not counted, such as the
         // storing of what was read: its pace says nothing about that.
         TimeLeft::between(left * (1.0 - width), left * (1.0 + width))
@@ -153,7 +154,7 @@ impl Window {
 /// the past it is told from.
 fn width(speed: Speed, left: f64) -> f64 {
     let far = (left / speed.seconds).clamp(1.0, 4.0).sqrt() - 1.0;
-    (NARROWEST + 1.5 * speed.doubt + NARROWEST * far).min(WIDEST)
+    (MIN_RANGE_WIDTH + 1.5 * speed.doubt + MIN_RANGE_WIDTH * far).min(MAX_RANGE_WIDTH)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for display needs no more than 53 bits")]

@@ -82,7 +82,7 @@ pub struct Stall {
 }
 
 /// How many intervals between advances are remembered.
-const REMEMBERED: usize = 16;
+const MAX_INTERVALS: usize = 16;
 
 /// The recent intervals between a task's advances.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Cadence {
         if gap.is_zero() {
             return;
         }
-        if self.gaps.len() == REMEMBERED {
+        if self.gaps.len() == MAX_INTERVALS {
             self.gaps.pop_front();
         }
         self.gaps.push_back(gap.min(patience));

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A text longer than this is cut: one log line must not fill a frame.
-const LONGEST: usize = 512;
+const MAX_LENGTH: usize = 512;
 
 /// A text that is safe to show and to send: no control characters (a log line may carry terminal escapes), not endless.
 pub(crate) fn clean(text: &str) -> Arc<str> {
-    let mut cleaned: String = text.trim().chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.trim().chars().nth(LONGEST).is_some() {
+    let mut cleaned: String =
+        text.trim().chars().take(MAX_LENGTH).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.trim().chars().nth(MAX_LENGTH).is_some() {
         cleaned.pop();
         cleaned.push('…');
     }

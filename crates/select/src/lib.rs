@@ -10,6 +10,7 @@
 //!
 //! No cluster, no clock, no files, no async. This crate knows no custom resource types; it takes strings and JSON.
 
+mod config_map;
 mod error;
 pub mod glob;
 pub mod includes;

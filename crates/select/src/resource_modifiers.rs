@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::config_map::{require_version_1, single_document};
 use crate::glob::Glob;
 use crate::includes::Globs;
 use crate::labels::{LabelSelector, Selector};
@@ -106,24 +107,15 @@ enum Patch {
 impl ResourceModifiers {
     /// Parses the data of a ConfigMap, which must have exactly one key.
     pub fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Error> {
-        match data.values().collect::<Vec<_>>().as_slice() {
-            [text] => Self::parse(text),
-            keys => {
-                Err(Error::ResourceModifiers(format!("the ConfigMap must have exactly one key, found {}", keys.len())))
-            }
-        }
+        single_document(data).map_err(Error::ResourceModifiers).and_then(Self::parse)
     }
 
     /// Parses the YAML document.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let document: Document =
             serde_saphyr::from_str(text).map_err(|error| Error::ResourceModifiers(error.to_string()))?;
-        if !document.version.eq_ignore_ascii_case("v1") {
-            return Err(Error::ResourceModifiers(format!(
-                "unsupported version {:?}, expected \"v1\"",
-                document.version
-            )));
-        }
+        // Velero accepts "V1" here, but not in resource policies.
+        require_version_1(&document.version.to_ascii_lowercase()).map_err(Error::ResourceModifiers)?;
         let rules = document.resource_modifier_rules.unwrap_or_default();
         if rules.is_empty() {
             return Err(Error::ResourceModifiers("resourceModifierRules cannot be empty".to_owned()));

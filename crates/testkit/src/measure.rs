@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -16,6 +17,32 @@ use crate::{Cluster, wait};
 
 /// The namespace of the server that is measured.
 pub const NAMESPACE: &str = "plimsoll-bench";
+
+/// The command line of a benchmark: `PLIMSOLL [SIZE] [--FLAG]...`.
+pub struct Arguments<Size> {
+    /// The program to measure.
+    pub plimsoll: PathBuf,
+    /// How much work it gets, in units of the benchmark.
+    pub size: Size,
+    flags: Vec<String>,
+}
+
+impl<Size: FromStr> Arguments<Size>
+where
+    Size::Err: std::error::Error + Send + Sync + 'static,
+{
+    /// Reads the command line of this process. `usage` is the error if it is invalid.
+    pub fn parse(usage: &'static str, default_size: Size) -> Result<Self> {
+        let (flags, plain): (_, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("--"));
+        let size = plain.get(1).map_or(Ok(default_size), |number| number.parse()).context(usage)?;
+        Ok(Self { plimsoll: plain.first().context(usage)?.into(), size, flags })
+    }
+
+    /// Whether a flag is set.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|given| given == flag)
+    }
+}
 
 /// The program that is measured, on a cluster with its definitions and a storage location.
 pub struct BenchmarkTarget {

@@ -31,11 +31,11 @@ impl MoverChoice {
             let found = leader.api::<BackupRepository>().list(&ListParams::default()).await;
             found.map_err(|e| Error::api("list BackupRepositories", e))
         };
-        Ok(self.beside(&RetryPolicy::default().run(task, list).await?.items))
+        Ok(self.for_repositories(&RetryPolicy::default().run(task, list).await?.items))
     }
 
     /// The same, where these repositories are.
-    fn beside(self, repositories: &[BackupRepository]) -> MoverKind {
+    fn for_repositories(self, repositories: &[BackupRepository]) -> MoverKind {
         let is_kopias = |found: &BackupRepository| found.spec.repository_type == Some(UploaderType::Kopia);
         match self {
             Self::Always(kind) => kind,
@@ -63,7 +63,7 @@ impl std::str::FromStr for MoverChoice {
             "built-in" => Ok(Self::Always(MoverKind::BuiltIn)),
             "restic" => Ok(Self::Always(MoverKind::Restic)),
             "kopia" => Ok(Self::Always(MoverKind::Kopia)),
-            other => Err(format!("there is no mover {other:?}: auto, built-in, restic and kopia are")),
+            other => Err(format!("unknown mover {other:?}: expected auto, built-in, restic or kopia")),
         }
     }
 }
@@ -87,9 +87,9 @@ mod tests {
             (&[restic.clone(), kopia], MoverKind::Kopia),
         ];
         for (beside, expected) in table {
-            assert_eq!(MoverChoice::Auto.beside(beside), expected, "{beside:?}");
+            assert_eq!(MoverChoice::Auto.for_repositories(beside), expected, "{beside:?}");
             assert_eq!(
-                MoverChoice::Always(MoverKind::Restic).beside(beside),
+                MoverChoice::Always(MoverKind::Restic).for_repositories(beside),
                 MoverKind::Restic,
                 "what was chosen stays"
             );

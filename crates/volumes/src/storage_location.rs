@@ -173,8 +173,8 @@ async fn find(api: Api<BackupStorageLocation>, name: Option<&str>, default: &str
     };
     let Some(location) = found else {
         return Ok(LocationLookup::Unusable(match name.filter(|name| !name.is_empty()) {
-            Some(name) => format!("spec.storageLocation: there is no BackupStorageLocation {name}"),
-            None => "spec.storageLocation: none is given, and there is no default BackupStorageLocation".into(),
+            Some(name) => format!("spec.storageLocation: BackupStorageLocation {name} not found"),
+            None => "spec.storageLocation: it is not set, and no BackupStorageLocation is the default".into(),
         }));
     };
     let status = location.status.clone().unwrap_or_default();

@@ -36,7 +36,7 @@ impl<T: Transfer> Run<'_, T> {
         let directory = self.directory(&pod).await?;
         let kind = self.kind()?;
         let opened = self.retry_api_errors(|| self.repository(kind)).await?;
-        let cache = services.caches.hold(&opened);
+        let cache = services.caches.acquire(&opened);
         let (volume, inner) = (directory.clone(), self.object.inner());
         let inside = on_volume(move || directory::inside(&volume, inner.as_deref())).await??;
         let work = self.object.work(&inside)?;
@@ -82,7 +82,7 @@ impl<T: Transfer> Run<'_, T> {
             (UploaderType::Kopia, _) => Ok(MoverKind::Kopia),
             (UploaderType::Restic | UploaderType::Unset, Some("restic")) => Ok(MoverKind::Restic),
             (UploaderType::Restic | UploaderType::Unset, _) => Ok(MoverKind::BuiltIn),
-            (other, _) => Err(TransferError::Invalid(format!("spec.uploaderType: {other} is not known here"))),
+            (other, _) => Err(TransferError::Invalid(format!("spec.uploaderType: unknown type {other}"))),
         }
     }
 }

@@ -23,7 +23,7 @@ impl<T: Transfer> Run<'_, T> {
         let mut waiting = None;
         loop {
             let pod = self.unless_cancelled(self.pod()).await??;
-            if T::suits(&pod) {
+            if T::is_pod_ready(&pod) {
                 return Ok(());
             }
             if has_gone_on(&pod) {

@@ -34,7 +34,7 @@ fn noting(written: &Written, takes: Duration) -> Client {
 }
 
 /// What came of it.
-struct Ran {
+struct RunResult {
     /// When each transfer was written.
     written: HashMap<String, Vec<Instant>>,
     ended: Instant,
@@ -43,17 +43,17 @@ struct Ran {
 }
 
 /// So many transfers move for a minute of virtual time.
-async fn run(transfers: usize, takes: Duration) -> Ran {
+async fn run(transfers: usize, takes: Duration) -> RunResult {
     run_for(600, transfers, takes).await
 }
 
 /// The same for so many tenths of a second.
-async fn run_for(tenths: u32, transfers: usize, takes: Duration) -> Ran {
+async fn run_for(tenths: u32, transfers: usize, takes: Duration) -> RunResult {
     run_here(tenths, transfers, transfers, takes).await
 }
 
 /// The same, with more of them elsewhere.
-async fn run_here(tenths: u32, transfers: usize, everywhere: usize, takes: Duration) -> Ran {
+async fn run_here(tenths: u32, transfers: usize, everywhere: usize, takes: Duration) -> RunResult {
     let (written, running) = (Written::default(), ClusterTransfers::start());
     let client = noting(&written, takes);
     running.set("PodVolumeBackup", everywhere);
@@ -87,7 +87,7 @@ async fn run_here(tenths: u32, transfers: usize, everywhere: usize, takes: Durat
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let written = written.lock().unwrap().clone();
-    Ran { written, ended: Instant::now(), done: all[0].2.counts().done }
+    RunResult { written, ended: Instant::now(), done: all[0].2.counts().done }
 }
 
 /// The most writes within any second.
@@ -98,7 +98,7 @@ fn most_in_a_second(written: &HashMap<String, Vec<Instant>>) -> usize {
     (0..all.len()).map(within).max().unwrap_or(0)
 }
 
-impl Ran {
+impl RunResult {
     /// How old what stood in any of the resources became before it was written again, or until the end.
     fn oldest(&self) -> Duration {
         let until_next = |times: &Vec<Instant>| {
@@ -165,7 +165,7 @@ async fn of_160_transfers_none_is_shown_older_than_two_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_transfers_cost_at_most_a_hundred_writes_a_second_and_each_is_written() {
-    let Ran { written, .. } = run(1000, Duration::from_millis(20)).await;
+    let RunResult { written, .. } = run(1000, Duration::from_millis(20)).await;
     let most = most_in_a_second(&written);
     assert!(most <= 100, "{most} writes in one second");
     let fewest = written.values().map(Vec::len).min();

@@ -4,4 +4,4 @@ mod transfer;
 pub mod v1;
 pub mod v2alpha1;
 
-pub use transfer::VolumeTransfer;
+pub use transfer::{DataMovement, VolumeTransfer};

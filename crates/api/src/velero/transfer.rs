@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::go::GoDuration;
 use crate::summary::ProgressSummary;
 use crate::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress};
 use crate::velero::v2alpha1::{DataDownload, DataUpload};
@@ -73,3 +74,45 @@ macro_rules! volume_transfer {
 }
 
 volume_transfer!(PodVolumeBackup, PodVolumeRestore, DataUpload, DataDownload);
+
+/// The transfers of the data of CSI snapshots: the fields that pod volumes do not have.
+pub trait DataMovement: VolumeTransfer {
+    /// The data mover; empty or `velero` is the built-in one.
+    fn data_mover(&self) -> Option<&str>;
+    /// The namespace of the claim that was backed up.
+    fn source_namespace(&self) -> Option<&str>;
+    /// How long preparing the volume may take, if it is set.
+    fn operation_timeout(&self) -> Option<&GoDuration>;
+    /// When preparing the volume started.
+    fn accepted_timestamp(&self) -> Option<&Time>;
+    /// The node that has the volume.
+    fn node(&self) -> Option<&str>;
+}
+
+macro_rules! data_movement {
+    ($($kind:ty),+) => {$(
+        impl DataMovement for $kind {
+            fn data_mover(&self) -> Option<&str> {
+                self.spec.data_mover.as_deref()
+            }
+
+            fn source_namespace(&self) -> Option<&str> {
+                self.spec.source_namespace.as_deref()
+            }
+
+            fn operation_timeout(&self) -> Option<&GoDuration> {
+                self.spec.operation_timeout.as_ref()
+            }
+
+            fn accepted_timestamp(&self) -> Option<&Time> {
+                self.status.as_ref()?.accepted_timestamp.as_ref()
+            }
+
+            fn node(&self) -> Option<&str> {
+                self.status.as_ref()?.node.as_deref()
+            }
+        }
+    )+};
+}
+
+data_movement!(DataUpload, DataDownload);

@@ -75,8 +75,8 @@ async fn wait_for_conditions(call: &Call, syntax: ConditionSyntax) -> Result<Out
     let deadline = Instant::now() + timeout;
     loop {
         let mut last = None;
-        let any_is_true = any_matches(call, &any, syntax, &mut last).await?;
-        let all_are_true = !all.is_empty() && all_match(call, &all, syntax, &mut last).await?;
+        let any_is_true = any_is(true, call, &any, syntax, &mut last).await?;
+        let all_are_true = !all.is_empty() && !any_is(false, call, &all, syntax, &mut last).await?;
         if any_is_true || all_are_true {
             return Ok(Outputs::new());
         }
@@ -113,32 +113,20 @@ fn conditions(call: &Call, group: &str, syntax: ConditionSyntax) -> Result<Vec<C
     all[group].as_array().into_iter().flatten().enumerate().map(one).collect()
 }
 
-async fn any_matches(
+/// Whether one of the conditions is `expected`. Those behind it are not evaluated.
+async fn any_is(
+    expected: bool,
     call: &Call,
     conditions: &[Condition],
     syntax: ConditionSyntax,
     last: &mut Option<String>,
 ) -> Result<bool, Error> {
     for condition in conditions {
-        if matches(call, condition, syntax, last).await? {
+        if matches(call, condition, syntax, last).await? == expected {
             return Ok(true);
         }
     }
     Ok(false)
-}
-
-async fn all_match(
-    call: &Call,
-    conditions: &[Condition],
-    syntax: ConditionSyntax,
-    last: &mut Option<String>,
-) -> Result<bool, Error> {
-    for condition in conditions {
-        if !matches(call, condition, syntax, last).await? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Whether a condition is true. A missing object or field is not an error.

@@ -223,6 +223,15 @@ fn hex(out: &mut FormatBuffer, bytes: &[u8], verb: char, spec: Spec) -> Result<(
     out.pad(joined.as_bytes(), spec)
 }
 
+fn sign(is_negative: bool, spec: Spec) -> &'static str {
+    match spec {
+        _ if is_negative => "-",
+        Spec { plus: true, .. } => "+",
+        Spec { space: true, .. } => " ",
+        _ => "",
+    }
+}
+
 fn floating(out: &mut FormatBuffer, number: f64, verb: char, spec: Spec, value: &Value) -> Result<(), EvalError> {
     let precision = match verb {
         'v' | 'g' | 'G' => spec.precision,
@@ -231,15 +240,7 @@ fn floating(out: &mut FormatBuffer, number: f64, verb: char, spec: Spec, value: 
     };
     let format = if verb == 'v' { 'g' } else { verb };
     let digits = float::formatted(number.abs(), format, precision);
-    let sign = if number.is_sign_negative() && !number.is_nan() {
-        "-"
-    } else if spec.plus {
-        "+"
-    } else if spec.space {
-        " "
-    } else {
-        ""
-    };
+    let sign = sign(number.is_sign_negative() && !number.is_nan(), spec);
     let digits = digits.trim_start_matches('+');
     if number.is_infinite() {
         let sign = if sign.is_empty() { "+" } else { sign };
@@ -280,15 +281,7 @@ fn integer(
     if spec.precision == Some(0) && number == 0 {
         return out.push(" ".repeat(spec.width.unwrap_or_default()));
     }
-    let sign = if number < 0 {
-        "-"
-    } else if spec.plus {
-        "+"
-    } else if spec.space {
-        " "
-    } else {
-        ""
-    };
+    let sign = sign(number < 0, spec);
     let least = match (spec.precision, spec.width) {
         (Some(precision), _) => precision,
         (None, Some(width)) if spec.zero && !spec.minus => width.saturating_sub(sign.len()),

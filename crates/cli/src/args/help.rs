@@ -56,10 +56,11 @@ pub fn command() -> Command {
     for (command, kind) in NAMED_KINDS {
         root = root.mut_subcommand(command, |command| command.mut_subcommands(|verb| name_the_kind(verb, kind)));
     }
-    let groups = groups(&root);
+    let (groups, header) = (groups(&root), root.get_styles().get_header());
     let template = format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\
-         Run `plimsoll COMMAND --help` for the options and examples of a command.\n\n{{options}}\n\n{{after-help}}"
+         Run `plimsoll COMMAND --help` for the options and examples of a command.\n\n\
+         {header}{GLOBAL_OPTIONS}:{header:#}\n{{options}}{{after-help}}"
     );
     root.help_template(template)
 }

@@ -48,7 +48,7 @@ pub enum LocationVolume {
 }
 
 fn location_volume(text: &str) -> Result<LocationVolume, String> {
-    const FORMS: &str = "want hostPath:DIR, pvc:CLAIM or nfs:SERVER:DIR";
+    const FORMS: &str = "expected hostPath:DIR, pvc:CLAIM or nfs:SERVER:DIR";
     let (kind, rest) = text.split_once(':').ok_or(FORMS)?;
     match (kind, rest.split_once(":/")) {
         ("hostPath", _) if rest.starts_with('/') => Ok(LocationVolume::HostPath(rest.to_owned())),
@@ -249,7 +249,7 @@ mod tests {
         let nfs = LocationVolume::Nfs { server: "fd00::1".into(), path: "/export/b".into() };
         assert_eq!(location_volume("nfs:fd00::1:/export/b"), Ok(nfs));
         for wrong in ["/srv/b", "hostPath:srv", "pvc:", "nfs:/export", "nfs:nas"] {
-            assert!(location_volume(wrong).unwrap_err().contains("want hostPath:DIR"), "{wrong}");
+            assert!(location_volume(wrong).unwrap_err().contains("expected hostPath:DIR"), "{wrong}");
         }
     }
 }

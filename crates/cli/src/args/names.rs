@@ -59,7 +59,7 @@ impl FromStr for ResourceKind {
         let known = NAMES.iter().find(|(_, names)| names.contains(&lower.as_str()));
         known.map(|(kind, _)| *kind).ok_or_else(|| {
             let words: Vec<_> = NAMES.iter().map(|(kind, _)| kind.word()).collect();
-            UsageError(format!("unknown kind {text:?}: want {}", words.join(", ")))
+            UsageError(format!("unknown kind {text:?}: expected {}", words.join(", ")))
         })
     }
 }
@@ -75,8 +75,9 @@ impl FromStr for Reference {
     type Err = UsageError;
 
     fn from_str(text: &str) -> Result<Self, UsageError> {
-        let wrong =
-            || UsageError(format!("invalid reference {text:?}: want KIND/NAME, e.g. backup/nightly or restore/monday"));
+        let wrong = || {
+            UsageError(format!("invalid reference {text:?}: expected KIND/NAME, e.g. backup/nightly or restore/monday"))
+        };
         let (kind, name) = text.split_once('/').ok_or_else(wrong)?;
         let kind = kind.parse()?;
         if name.is_empty() { Err(wrong()) } else { Ok(Self { kind, name: name.to_owned() }) }
@@ -102,7 +103,7 @@ impl Targets {
         let Self { kind, mut names } = self;
         let name = names.pop().filter(|_| names.is_empty());
         let name =
-            name.ok_or_else(|| UsageError(format!("want exactly one name: plimsoll {} {verb} NAME", kind.word())))?;
+            name.ok_or_else(|| UsageError(format!("expected exactly one name: plimsoll {} {verb} NAME", kind.word())))?;
         Ok(Reference { kind, name })
     }
 }
@@ -140,7 +141,9 @@ impl<T: Args> KindArguments<T> {
 }
 
 fn targets(words: &[String]) -> Result<Targets, UsageError> {
-    let Some((first, rest)) = words.split_first() else { return Err(UsageError("want a kind, e.g. backups".into())) };
+    let Some((first, rest)) = words.split_first() else {
+        return Err(UsageError("expected a kind, e.g. backups".into()));
+    };
     if !first.contains('/') {
         return Ok(Targets { kind: first.parse()?, names: rest.to_vec() });
     }

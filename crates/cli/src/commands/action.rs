@@ -184,7 +184,7 @@ fn split(path: &str) -> anyhow::Result<(String, String)> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => bail!(UsageError(format!("invalid reference {path:?}: want NAMESPACE/NAME"))),
+        _ => bail!(UsageError(format!("invalid reference {path:?}: expected NAMESPACE/NAME"))),
     }
 }
 
@@ -222,7 +222,7 @@ fn other(path: &str) -> anyhow::Result<ObjectReference> {
     let (group, rest) = match parts.as_slice() {
         [group, rest @ ..] if rest.len() == 4 => (*group, rest),
         rest if rest.len() == 4 => ("", rest),
-        _ => bail!(UsageError(format!("invalid object {path:?}: want GROUP/VERSION/RESOURCE/NAMESPACE/NAME"))),
+        _ => bail!(UsageError(format!("invalid object {path:?}: expected GROUP/VERSION/RESOURCE/NAMESPACE/NAME"))),
     };
     Ok(ObjectReference {
         group: Some(group.to_owned()),
@@ -246,7 +246,7 @@ async fn selected(client: &Client, options: &CreateAction, selector: &str) -> an
     let wanted = options.kind.to_lowercase();
     if wanted != "all" && !KINDS.iter().any(|(word, ..)| *word == wanted) {
         bail!(UsageError(format!(
-            "invalid --kind {wanted:?}: want all, deployment, deploymentconfig, statefulset, pvc or namespace"
+            "invalid --kind {wanted:?}: expected all, deployment, deploymentconfig, statefulset, pvc or namespace"
         )));
     }
     let is_wanted = |word: &str| if wanted == "all" { word != NAMESPACE } else { wanted == word };

@@ -17,7 +17,7 @@ pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
     let reference = &options.reference;
     if !reference.kind.is_operation() {
         bail!(UsageError(format!(
-            "a {} cannot be cancelled: want backup/NAME, restore/NAME or action/NAME",
+            "a {} cannot be cancelled: expected backup/NAME, restore/NAME or action/NAME",
             reference.kind.word()
         )));
     }

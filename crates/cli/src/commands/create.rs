@@ -119,7 +119,7 @@ pub fn separated<'a>(
     let split = |pair: &'a str| {
         let (key, value) = pair
             .split_once(separator)
-            .ok_or_else(|| UsageError(format!("invalid {what} {pair:?}: want KEY{separator}VALUE")))?;
+            .ok_or_else(|| UsageError(format!("invalid {what} {pair:?}: expected KEY{separator}VALUE")))?;
         anyhow::Ok((key.trim().to_owned(), value.trim().to_owned()))
     };
     pairs.map(split).collect()

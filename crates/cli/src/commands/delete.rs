@@ -57,11 +57,13 @@ pub fn ask(consequence: &str) -> anyhow::Result<bool> {
     eprint!("{consequence}\nAre you sure you want to continue (Y/N)? ");
     std::io::stderr().flush()?;
     let mut answer = String::new();
-    if std::io::stdin().lock().read_line(&mut answer)? == 0 {
-        bail!(UsageError("stdin is not a terminal; pass --confirm".into()));
-    }
+    let is_answered = std::io::stdin().lock().read_line(&mut answer)? > 0;
     if !std::io::stdin().is_terminal() {
+        // No line of the user's ended that of the question.
         eprintln!();
+    }
+    if !is_answered {
+        bail!(UsageError("stdin is not a terminal; pass --confirm".into()));
     }
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

@@ -62,46 +62,51 @@ fn table(subject: &[Subject], kind: ResourceKind, options: &GetOptions) -> Vec<S
 
 type Column = (&'static str, fn(&Subject) -> String);
 
+const NAME: Column = ("NAME", |subject| subject.name().to_owned());
+const STATUS: Column = ("STATUS", |subject| subject.phase().to_owned());
+const AGE: Column = ("AGE", |subject| age(subject.text("/metadata/creationTimestamp")));
+const SELECTOR: Column = ("SELECTOR", |subject| selector_text(subject.object.get("spec")));
+
+/// How far a backup or restore is, and how it ended.
+const RESULT: [Column; 4] = [
+    ("PROGRESS", percent),
+    ("ITEMS", items),
+    ("ERRORS", |subject| subject.number("/status/errors").to_string()),
+    ("WARNINGS", |subject| subject.number("/status/warnings").to_string()),
+];
+
 fn columns(kind: ResourceKind) -> Vec<Column> {
     match kind {
-        ResourceKind::Backup => vec![
-            ("NAME", |subject| subject.name().to_owned()),
-            ("STATUS", |subject| subject.phase().to_owned()),
-            ("PROGRESS", percent),
-            ("ITEMS", items),
-            ("ERRORS", |subject| subject.number("/status/errors").to_string()),
-            ("WARNINGS", |subject| subject.number("/status/warnings").to_string()),
-            ("AGE", |subject| age(subject.text("/metadata/creationTimestamp"))),
-            ("EXPIRES", |subject| until(subject.text("/status/expiration"))),
-            ("STORAGE LOCATION", |subject| text(subject, "/spec/storageLocation")),
-            ("QUEUE POSITION", |subject| {
-                subject.object.pointer("/status/queuePosition").map(ToString::to_string).unwrap_or_default()
-            }),
-            ("SELECTOR", |subject| selector_text(subject.object.get("spec"))),
-        ],
-        ResourceKind::Restore => vec![
-            ("NAME", |subject| subject.name().to_owned()),
-            ("BACKUP", |subject| text(subject, "/spec/backupName")),
-            ("STATUS", |subject| subject.phase().to_owned()),
-            ("PROGRESS", percent),
-            ("ITEMS", items),
-            ("ERRORS", |subject| subject.number("/status/errors").to_string()),
-            ("WARNINGS", |subject| subject.number("/status/warnings").to_string()),
-            ("AGE", |subject| age(subject.text("/metadata/creationTimestamp"))),
-            ("SELECTOR", |subject| selector_text(subject.object.get("spec"))),
-        ],
+        ResourceKind::Backup => [
+            &[NAME, STATUS][..],
+            &RESULT,
+            &[
+                AGE,
+                ("EXPIRES", |subject| until(subject.text("/status/expiration"))),
+                ("STORAGE LOCATION", |subject| text(subject, "/spec/storageLocation")),
+                ("QUEUE POSITION", |subject| {
+                    subject.object.pointer("/status/queuePosition").map(ToString::to_string).unwrap_or_default()
+                }),
+                SELECTOR,
+            ],
+        ]
+        .concat(),
+        ResourceKind::Restore => {
+            [&[NAME, ("BACKUP", |subject| text(subject, "/spec/backupName")), STATUS][..], &RESULT, &[AGE, SELECTOR]]
+                .concat()
+        }
         ResourceKind::Schedule => vec![
-            ("NAME", |subject| subject.name().to_owned()),
-            ("STATUS", |subject| subject.phase().to_owned()),
+            NAME,
+            STATUS,
             ("SCHEDULE", |subject| text(subject, "/spec/schedule")),
             ("BACKUP TTL", |subject| text(subject, "/spec/template/ttl")),
             ("LAST BACKUP", |subject| or_never(age(subject.text("/status/lastBackup")), " ago")),
             ("PAUSED", |subject| flag(subject, "/spec/paused")),
-            ("AGE", |subject| age(subject.text("/metadata/creationTimestamp"))),
+            AGE,
             ("SELECTOR", |subject| selector_text(subject.object.pointer("/spec/template"))),
         ],
         ResourceKind::Location => vec![
-            ("NAME", |subject| subject.name().to_owned()),
+            NAME,
             ("PROVIDER", |subject| text(subject, "/spec/provider")),
             ("BUCKET/PREFIX", bucket),
             ("PHASE", |subject| subject.text("/status/phase").unwrap_or("Unknown").to_owned()),
@@ -110,7 +115,7 @@ fn columns(kind: ResourceKind) -> Vec<Column> {
             ("DEFAULT", |subject| flag(subject, "/spec/default")),
         ],
         ResourceKind::Action => vec![
-            ("NAME", |subject| subject.name().to_owned()),
+            NAME,
             ("STATE", |subject| subject.phase().to_owned()),
             ("PROGRESS", |subject| {
                 subject
@@ -123,14 +128,14 @@ fn columns(kind: ResourceKind) -> Vec<Column> {
                 let actions = subject.object.pointer("/spec/actions").and_then(Value::as_array).into_iter().flatten();
                 actions.filter_map(|action| action["name"].as_str()).collect::<Vec<_>>().join(",")
             }),
-            ("AGE", |subject| age(subject.text("/metadata/creationTimestamp"))),
+            AGE,
         ],
         ResourceKind::Operation => vec![
-            ("NAME", |subject| subject.name().to_owned()),
+            NAME,
             ("STATE", |subject| text(subject, "/status/state")),
             ("PROGRESS", percent),
             ("LEFT", left),
-            ("AGE", |subject| age(subject.text("/metadata/creationTimestamp"))),
+            AGE,
             ("DOING", doing),
         ],
     }

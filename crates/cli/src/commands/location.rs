@@ -64,7 +64,7 @@ fn build(global: &Global, options: &CreateLocation) -> anyhow::Result<BackupStor
 fn credential(access: &LocationAccess) -> anyhow::Result<Option<SecretKeySelector>> {
     let Some(pair) = &access.credential else { return Ok(None) };
     let Some((name, key)) = pair.split_once('=') else {
-        bail!(UsageError(format!("invalid --credential {pair:?}: want SECRET=KEY")))
+        bail!(UsageError(format!("invalid --credential {pair:?}: expected SECRET=KEY")))
     };
     Ok(Some(SecretKeySelector { name: name.to_owned(), key: key.to_owned(), optional: None }))
 }

@@ -33,7 +33,7 @@ const URL_TIMEOUT: Duration = Duration::from_secs(30);
 pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) -> anyhow::Result<Outcome> {
     if !reference.kind.is_operation() {
         bail!(UsageError(format!(
-            "a {} has no log: want backup/NAME, restore/NAME or action/NAME",
+            "a {} has no log: expected backup/NAME, restore/NAME or action/NAME",
             reference.kind.word()
         )));
     }

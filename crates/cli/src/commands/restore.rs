@@ -18,6 +18,7 @@ use crate::args::create::{CreateRestore, ExistingResourcePolicy};
 use crate::args::names::ResourceKind;
 use crate::connect;
 use crate::exit::Outcome;
+use crate::subjects::read;
 
 /// Creates a restore, prints it, or shows what it would do.
 pub async fn run(global: &Global, options: CreateRestore) -> anyhow::Result<Outcome> {
@@ -33,6 +34,10 @@ pub async fn run(global: &Global, options: CreateRestore) -> anyhow::Result<Outc
     }
     if options.creation.dry_run {
         return Box::pin(preview::run(global, object, options.creation.output)).await;
+    }
+    if let Some(backup) = options.from_backup.as_deref().filter(|_| options.creation.output.is_none()) {
+        let client = connect::client(global).await?;
+        read(&client, &global.namespace, &reference(ResourceKind::Backup, backup)).await?;
     }
     create(global, &object, &reference(ResourceKind::Restore, &name), &options.creation).await
 }

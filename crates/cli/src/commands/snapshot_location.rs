@@ -48,7 +48,7 @@ async fn create(global: &Global, options: CreateSnapshotLocation) -> anyhow::Res
 
 fn credential(pair: &str) -> anyhow::Result<SecretKeySelector> {
     let Some((name, key)) = pair.split_once('=') else {
-        bail!(UsageError(format!("invalid --credential {pair:?}: want SECRET=KEY")))
+        bail!(UsageError(format!("invalid --credential {pair:?}: expected SECRET=KEY")))
     };
     Ok(SecretKeySelector { name: name.to_owned(), key: key.to_owned(), optional: None })
 }

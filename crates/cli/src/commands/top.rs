@@ -1,8 +1,8 @@
 //! `plimsoll top`: all operations, live.
 //!
 //! ```text
-//!   Live ── a world a second ──► Overview ──► App (selection, order, open view) ──► screen
-//!   keys ─────────────────────────────────────┘ └──► actions: fetch a log, cancel an operation
+//!   ClusterWatch ── a state a second ──► Overview ──► App (selection, order, open view) ──► screen
+//!   keys ───────────────────────────────────────────────┘ └──► actions: fetch a log, cancel an operation
 //! ```
 
 mod actions;
@@ -34,13 +34,13 @@ pub async fn run(global: &Global, options: Top) -> anyhow::Result<Outcome> {
     if options.is_drawn() {
         return drawn(global, client, &options).await;
     }
-    let world = observation::gatherer(&client, global).read().await;
-    let mut lines = Overview::default().list_operations(&world);
+    let cluster = observation::cluster_reader(&client, global).read().await;
+    let mut lines = Overview::default().list_operations(&cluster);
     lines.retain(|line| list::matches(line, &options.filter));
     if options.output == Some(TopFormat::Json) {
-        output::line(serde_json::to_string_pretty(&json!({ "operations": lines, "unseen": world.unseen }))?);
+        output::line(serde_json::to_string_pretty(&json!({ "operations": lines, "unseen": cluster.unseen }))?);
     } else {
-        list::plain(&lines, &world).iter().for_each(output::line);
+        list::plain(&lines, &cluster).iter().for_each(output::line);
     }
     let stuck = lines.iter().any(|line| line.explanation.verdict == Verdict::Stuck);
     Ok(if stuck { Outcome::Stuck } else { Outcome::Success })
@@ -51,7 +51,8 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let (trees, _following) = observation::leader_trees(&client, &global.namespace);
-    let mut worlds = observation::WorldWatcher::watch(&observation::gatherer(&client, global), trees.clone());
+    let mut states =
+        observation::ClusterStateWatcher::watch(&observation::cluster_reader(&client, global), trees.clone());
     let mut overview = Overview::with_trees(trees);
     let mut app = App::new(&global.namespace, &options.filter);
     let actions = actions::ActionRunner::new(client);
@@ -64,9 +65,9 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
             screen.draw(&mut app)?;
         }
         tokio::select! {
-            world = worlds.next() => {
-                let Some(world) = world else { continue };
-                app.take(overview.list_operations(&world), &world);
+            cluster = states.next() => {
+                let Some(cluster) = cluster else { continue };
+                app.take(overview.list_operations(&cluster), &cluster);
                 changed = true;
             }
             _ = terminations.recv() => return Ok(Outcome::Success),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::bail;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
@@ -49,8 +49,12 @@ pub(super) async fn server(
     let answer = tokio::time::timeout(timeout, await_condition(api.clone(), &name, processed));
     let answer = ProgressDisplay::on_terminal_only().show_while(&operation, answer).await;
     let _ = api.delete(&name, &DeleteParams::default()).await;
-    let answer = answer.with_context(|| {
-        format!("no server answered in namespace {namespace}; start one with `plimsoll server`, or pass --client-only")
-    })?;
+    let Ok(answer) = answer else {
+        let limit = timeout.as_secs_f64();
+        bail!(
+            "no server answered in namespace {namespace} within {limit}s; \
+             start one with `plimsoll server`, or pass --client-only"
+        )
+    };
     Ok(answer?.and_then(|request| request.status).unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use crate::args::options::EventFormat;
 use crate::args::{Global, Watch};
 use crate::events::{Events, Source};
 use crate::exit::Outcome;
-use crate::observation::WorldWatcher;
+use crate::observation::ClusterStateWatcher;
 use crate::progress_display::ProgressDisplay;
 use crate::{connect, draw, observation};
 
@@ -20,17 +20,17 @@ pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
         None => ProgressOutput::Display { display: ProgressDisplay::new(), said: String::new() },
     };
     let (trees, _following) = observation::leader_trees(&client, &global.namespace);
-    let mut worlds = WorldWatcher::watch(&observation::gatherer(&client, global), trees.clone());
+    let mut states = ClusterStateWatcher::watch(&observation::cluster_reader(&client, global), trees.clone());
     let mut overview = Overview::with_trees(trees.clone());
     let mut begun = false;
-    while let Some(world) = worlds.next().await {
-        let object = match observation::find(&world, &options.reference) {
+    while let Some(cluster) = states.next().await {
+        let object = match observation::find(&cluster, &options.reference) {
             Ok(object) => object,
             Err(_) if begun => bail!("{}/{} was deleted", options.reference.kind.word(), options.reference.name),
             Err(error) => return Err(error),
         };
         begun = true;
-        let explanation = overview.explain(object, &world);
+        let explanation = overview.explain(object, &cluster);
         let ended = explanation.verdict.is_ended();
         let live = object.some_text("/metadata/uid").is_some_and(|uid| trees.snapshot(uid).is_some());
         show.update(object, &explanation, if live { Source::Server } else { Source::Cluster });

@@ -14,10 +14,10 @@ const NEXT: &str = "  next   ";
 /// Explains the state of an operation, with the next commands.
 pub async fn run(global: &Global, options: Why) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let gatherer = observation::gatherer(&client, global);
-    let world = gatherer.read().await;
-    let object = observation::find(&world, &options.reference)?;
-    let explanation = Overview::default().explain(object, &world);
+    let reader = observation::cluster_reader(&client, global);
+    let cluster = reader.read().await;
+    let object = observation::find(&cluster, &options.reference)?;
+    let explanation = Overview::default().explain(object, &cluster);
     match options.output {
         Some(ObjectFormat::Json) => output::object(&explanation, ObjectFormat::Json)?,
         Some(ObjectFormat::Yaml) => output::object(&explanation, ObjectFormat::Yaml)?,

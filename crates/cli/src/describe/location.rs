@@ -5,7 +5,7 @@ use plimsoll_api::labels;
 use serde_json::{Value, json};
 
 use super::page::Page;
-use super::subject::{identity, time};
+use super::subject::{identity_of, moment};
 use crate::args::names::{ResourceKind, Targets};
 use crate::output;
 use crate::subjects::{self, Subject};
@@ -37,16 +37,7 @@ pub fn facts(subject: &Subject, backups: usize) -> Value {
 /// As text.
 pub fn text(subject: &Subject, backups: usize) -> Vec<String> {
     let mut page = Page::default();
-    page.section(|section| {
-        let (labels, annotations) = (subject.map("/metadata/labels"), subject.map("/metadata/annotations"));
-        identity(
-            section,
-            subject.name(),
-            subject.text("/metadata/namespace").unwrap_or_default(),
-            &labels,
-            &annotations,
-        );
-    });
+    page.section(|section| identity_of(section, subject));
     page.section(|section| {
         section.field("Phase", subject.text("/status/phase").unwrap_or("Unknown (not validated yet)"));
         section.some("Message", subject.text("/status/message"));
@@ -62,9 +53,8 @@ pub fn text(subject: &Subject, backups: usize) -> Vec<String> {
         section.field("Default", subject.object.pointer("/spec/default").and_then(Value::as_bool).unwrap_or(false));
     });
     page.section(|section| {
-        let moment = |pointer: &str| subject.text(pointer).map_or_else(|| "<never>".to_owned(), time);
-        section.field("Last Validated", moment("/status/lastValidationTime"));
-        section.field("Last Synced", moment("/status/lastSyncedTime"));
+        section.field("Last Validated", moment(subject, "/status/lastValidationTime"));
+        section.field("Last Synced", moment(subject, "/status/lastSyncedTime"));
         section.field("Backups", backups);
     });
     page.lines()

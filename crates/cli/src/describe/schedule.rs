@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::filters::{Spec, backup_settings, selection};
 use super::page::Page;
-use super::subject::{identity, time};
+use super::subject::{identity_of, moment};
 use crate::args::names::{ResourceKind, Targets};
 use crate::commands::get::age;
 use crate::subjects::{self, Subject};
@@ -49,16 +49,7 @@ fn is_paused(subject: &Subject) -> bool {
 /// As text.
 pub fn text(subject: &Subject, backups: &[Subject]) -> Vec<String> {
     let mut page = Page::default();
-    page.section(|section| {
-        let (labels, annotations) = (subject.map("/metadata/labels"), subject.map("/metadata/annotations"));
-        identity(
-            section,
-            subject.name(),
-            subject.text("/metadata/namespace").unwrap_or_default(),
-            &labels,
-            &annotations,
-        );
-    });
+    page.section(|section| identity_of(section, subject));
     page.section(|section| {
         section.field("Phase", subject.phase());
         section.field("Paused", is_paused(subject));
@@ -74,9 +65,8 @@ pub fn text(subject: &Subject, backups: &[Subject]) -> Vec<String> {
         section.block("Backup Template", template.lines());
     });
     page.section(|section| {
-        let moment = |pointer: &str| subject.text(pointer).map_or_else(|| "<never>".to_owned(), time);
-        section.field("Last Backup", moment("/status/lastBackup"));
-        section.field("Last Skipped", moment("/status/lastSkipped"));
+        section.field("Last Backup", moment(subject, "/status/lastBackup"));
+        section.field("Last Skipped", moment(subject, "/status/lastSkipped"));
     });
     page.section(|section| {
         let line = |backup: &Subject| {

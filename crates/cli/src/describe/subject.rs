@@ -14,6 +14,7 @@ use super::facts::Facts;
 use super::filters::{Spec, backup_settings, hooks, selection};
 use super::page::{Page, Section};
 use crate::args::names::ResourceKind;
+use crate::subjects::Subject;
 use crate::transfer::{Transfer, groups};
 use crate::{draw, output};
 
@@ -56,7 +57,7 @@ pub fn text(facts: &Facts, details: bool) -> Vec<String> {
 }
 
 /// Name, namespace, labels, annotations.
-pub fn identity(
+fn identity(
     section: &mut Section,
     name: &str,
     namespace: &str,
@@ -68,6 +69,23 @@ pub fn identity(
     section.field("Namespace", namespace);
     section.field("Labels", text(labels));
     section.field("Annotations", text(annotations));
+}
+
+/// [`identity`] of an object.
+pub fn identity_of(section: &mut Section, subject: &Subject) {
+    let namespace = subject.text("/metadata/namespace").unwrap_or_default();
+    identity(
+        section,
+        subject.name(),
+        namespace,
+        &subject.map("/metadata/labels"),
+        &subject.map("/metadata/annotations"),
+    );
+}
+
+/// A time of an object, or that it never happened.
+pub fn moment(subject: &Subject, pointer: &str) -> String {
+    subject.text(pointer).map_or_else(|| "<never>".to_owned(), time)
 }
 
 fn phase(section: &mut Section, facts: &Facts) {

@@ -34,6 +34,12 @@ pub async fn ask(home: &Home<'_>, name: &str, blueprint: &str, actions: &[&str])
     make(home, "ActionSet", name, json!({ "spec": { "actions": actions.iter().map(one).collect::<Vec<_>>() } })).await;
 }
 
+/// The set `set` with the action `act` of the blueprint `bp` on an object.
+pub async fn act_on(home: &Home<'_>, object: Value) {
+    let action = json!({ "name": "act", "blueprint": "bp", "object": object });
+    make(home, "ActionSet", "set", json!({ "spec": { "actions": [action] } })).await;
+}
+
 pub fn is_ended(set: &Value) -> bool {
     ["complete", "failed"].contains(&state(set))
 }
@@ -317,7 +323,7 @@ async fn invalid_input_fails_the_action_set_and_names_phase_and_argument() {
         assert!(message(&set).len() < 4000, "{name}");
     }
     let set = ended(&home, "no-blueprint", &mut ProgressWatch::default()).await;
-    assert!(message(&set).contains("there is no blueprint \"nothing\""), "{}", message(&set));
+    assert!(message(&set).contains("blueprint \"nothing\" not found"), "{}", message(&set));
     let set = ended(&home, "no-target", &mut ProgressWatch::default()).await;
     assert!(message(&set).contains("statefulsets default/db does not exist"), "{}", message(&set));
     let set = home.get("ActionSet", "exit-code").await;

@@ -5,7 +5,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use crate::actions::{ProgressWatch, ask, completed, ended, make, output, shell, state, task};
+use crate::actions::{ProgressWatch, act_on, ask, completed, ended, make, output, shell, state, task};
 use crate::bed::{Bed, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,13 +79,7 @@ async fn a_workload_that_is_scaled_shows_how_many_of_its_replicas_are_ready() {
     let phase = json!({ "func": "ScaleWorkload", "name": "up", "args": { "replicas": 2 } });
     make(&home, "Blueprint", "bp", json!({ "actions": { "act": { "phases": [phase] } } })).await;
     let object = json!({ "kind": "StatefulSet", "name": "db", "namespace": home.namespace });
-    make(
-        &home,
-        "ActionSet",
-        "set",
-        json!({ "spec": { "actions": [{ "name": "act", "blueprint": "bp", "object": object }] } }),
-    )
-    .await;
+    act_on(&home, object).await;
     std::fs::write(gate.join("db-0"), "").unwrap();
     let mut seen = ProgressWatch::default();
     eventually("one of two is ready", async || {
@@ -209,13 +203,7 @@ async fn the_pods_of_a_deployment_config_are_those_of_its_latest_controller() {
     make(&home, "Blueprint", "bp", json!({ "actions": { "act": { "phases": [task("see", &output("seen", seen))] } } }))
         .await;
     let object = json!({ "kind": "DeploymentConfig", "name": "db", "namespace": home.namespace });
-    make(
-        &home,
-        "ActionSet",
-        "set",
-        json!({ "spec": { "actions": [{ "name": "act", "blueprint": "bp", "object": object }] } }),
-    )
-    .await;
+    act_on(&home, object).await;
     let set = completed(&home, "set").await;
     assert_eq!(set["status"]["actions"][0]["phases"][0]["output"], json!({ "seen": "db db-2-pod 1 db" }));
 }

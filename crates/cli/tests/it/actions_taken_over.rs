@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::actions::{ProgressWatch, ask, ended, make, message, note, output, shell, state, task};
+use crate::actions::{ProgressWatch, act_on, ask, ended, make, message, note, output, shell, state, task};
 use crate::bed::{Bed, Home, eventually};
 use crate::killed::has_no_open_operations;
 
@@ -92,13 +92,7 @@ async fn a_started_action_set_completes_without_its_target_and_blueprint() {
     let phases = json!([task("first", "sleep 1"), second]);
     make(&home, "Blueprint", "bp", json!({ "actions": { "act": { "phases": phases } } })).await;
     let object = json!({ "apiVersion": "v1", "resource": "configmaps", "name": "target", "namespace": home.namespace });
-    make(
-        &home,
-        "ActionSet",
-        "set",
-        json!({ "spec": { "actions": [{ "name": "act", "blueprint": "bp", "object": object }] } }),
-    )
-    .await;
+    act_on(&home, object).await;
     run_server_until_killed(&home, "phase.pod.after").await;
     home.delete("Blueprint", "bp").await;
     home.delete("ConfigMap", "target").await;
@@ -177,6 +171,6 @@ async fn phases_left_running_by_kanister_are_repeated_only_if_idempotent() {
     assert_eq!(home.get("Deployment", "web").await["status"]["readyReplicas"], 1);
     let set = ended(&home, "gone", &mut ProgressWatch::default()).await;
     assert_eq!(states(&set), ["failed"], "its phases are not known: {set:#}");
-    assert!(message(&set).contains("there is no blueprint \"gone\""), "{}", message(&set));
+    assert!(message(&set).contains("blueprint \"gone\" not found"), "{}", message(&set));
     assert_nothing_runs(&home, &set).await;
 }

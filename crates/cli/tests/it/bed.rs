@@ -11,10 +11,10 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
+use plimsoll_testkit::peers::{S3Server, Velero};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
-use plimsoll_testkit::{Cluster, Stopwatch};
+use plimsoll_testkit::{Cluster, Proxy, Stopwatch};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -152,6 +152,23 @@ impl Bed {
         let home = self.home_at(name, directory, place).await;
         home.create_secret("keys", "cloud", &s3_keys(SECRET_KEY)).await;
         home
+    }
+
+    /// The same behind a proxy that can inject faults.
+    pub async fn home_on_proxied_s3(&self, name: &str) -> (S3Server, Proxy, Home<'_>) {
+        let store = S3Server::start("127.0.0.1").unwrap();
+        let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
+        let home = self.home_on_s3(name, &store, &proxy.url()).await;
+        (store, proxy, home)
+    }
+
+    /// The same without a proxy, and a real Velero with that bucket as its location.
+    pub async fn home_beside_velero(&self, cluster: &Cluster) -> (S3Server, Home<'_>, Velero) {
+        let store = S3Server::start("127.0.0.1").unwrap();
+        let home = self.home_on_s3("home", &store, store.endpoint()).await;
+        let bucket = home.bucket.file_name().unwrap().to_str().unwrap().to_owned();
+        let velero = Velero::start(cluster, store.endpoint(), &bucket).await.unwrap();
+        (store, home, velero)
     }
 
     async fn home_at(&self, name: &str, bucket: PathBuf, mut place: Value) -> Home<'_> {

@@ -1,10 +1,13 @@
 //! Cancel ends what runs and what waits.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use plimsoll_testkit::Stopwatch;
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::bed::{Bed, eventually, on_both_clusters, phase};
 
@@ -81,4 +84,22 @@ async fn a_queued_restore_names_the_restore_ahead_and_can_be_cancelled(bed: &Bed
     let cancel = home.command(&["cancel", "restore/second", "--wait"]).output().await.unwrap();
     assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
     assert_eq!(phase(&home.get("Restore", "first").await), "InProgress", "the first one is not touched");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_a_wait_and_not_the_backup() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let mut command = home.command(&["backup", "create", "b", "--wait"]);
+    let mut waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(waiting.stdout.take().unwrap()).lines();
+    // No server runs: it would wait for ever.
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("backup b: New"));
+    let process = Pid::from_raw(waiting.id().unwrap().cast_signed()).unwrap();
+    kill_process(process, Signal::INT).unwrap();
+    let output = tokio::time::timeout(WAIT_TIMEOUT, waiting.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert_eq!(said, "interrupted: backup/b continues; follow it with `plimsoll watch backup/b`\n");
+    assert!(home.find("Operation", "backup-b").await.is_none(), "nothing cancels it");
 }

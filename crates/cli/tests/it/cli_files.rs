@@ -1,9 +1,8 @@
 //! Files that the command line downloads (logs, contents, lists of items), and requests that it sends to the server.
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
-use plimsoll_testkit::{Proxy, cache, require};
+use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually};
@@ -86,9 +85,7 @@ async fn a_download_equals_the_file_in_the_location_and_is_never_partial() {
 async fn an_interrupted_download_resumes_at_its_offset() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let _server = home.server();
     bed.application("shop", 30).await;
     backed_up(&home, "b").await;

@@ -48,10 +48,10 @@ async fn errors_are_reported_with_their_exit_codes() {
     let cases: [(&[&str], i32, &str); 7] = [
         (&["describe", "backup/none"], 1, "(NotFound): backups.velero.io \"none\" not found\nhint: "),
         (&["cancel", "backup/none"], 1, "backups.velero.io \"none\" not found"),
-        (&["describe", "pod/x"], 2, "unknown kind \"pod\": want backup, restore"),
+        (&["describe", "pod/x"], 2, "unknown kind \"pod\": expected backup, restore"),
         (&["backup", "create", "x", "-l", "a in (b"], 2, "invalid selector"),
         (&["backup", "create", "x", "--ttl", "soon"], 2, "ttl"),
-        (&["restore", "create", "--from-backup", "none", "--wait"], 6, "there is no backup none"),
+        (&["restore", "create", "--from-backup", "none", "--wait"], 1, "backups.velero.io \"none\" not found"),
         (&["backup", "create", "y", "--storage-location", "nowhere", "--wait"], 6, "nowhere"),
     ];
     for (arguments, code, expected) in cases {

@@ -3,9 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
-use plimsoll_testkit::{Proxy, cache, require};
+use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
@@ -115,9 +114,7 @@ async fn a_server_killed_around_data_movement_moves_the_data_once() {
 async fn killing_the_server_and_the_agent_during_an_upload_loses_no_data() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     let before = claim.files().await;
     // Every pack takes its time, so that the middle is certainly met.

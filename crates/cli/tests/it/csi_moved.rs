@@ -2,9 +2,8 @@
 
 use http::Method;
 use kube::api::{Patch, PatchParams};
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
-use plimsoll_testkit::{Proxy, cache, require};
+use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually, is_ended, phase, terminate_server};
@@ -177,9 +176,7 @@ async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value, mov
 async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_bytes() {
     require!(cache::program("versitygw").and(cache::program("kopia")));
     let bed = Bed::local_with_pods().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     // Every pack takes its time, so that the transfer is seen while it moves.
     let slow = Fault::Latency(std::time::Duration::from_secs(1));
@@ -193,13 +190,26 @@ async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_by
     round_trip(&home, &claim, "kopia", 20 << 20).await;
 }
 
+/// Cancels an operation while it moves data: it fails as cancelled, its transfer too, and nothing of that is left.
+async fn cancel_during(home: &Home<'_>, (kind, name): (&str, &str), transfer: &str) {
+    let reference = format!("{}/{name}", kind.to_lowercase());
+    let cancel = home.command(&["cancel", &reference, "--wait"]).output().await.unwrap();
+    assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
+    let object = home.get(kind, name).await;
+    let reason = object["status"]["failureReason"].as_str();
+    assert_eq!((phase(&object), reason), ("Failed", Some("Cancelled")), "{object:#}");
+    eventually("the transfer is cancelled", async || {
+        list(home, transfer).await.iter().all(|one| phase(one) == "Canceled")
+    })
+    .await;
+    wait_until_cleaned_up(home).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_backup_stops_data_movement_and_leaves_no_objects() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     // Every pack takes its time, so that the transfer moves and cannot end before it is cancelled.
     let slow = Fault::Latency(std::time::Duration::from_secs(4));
@@ -207,19 +217,7 @@ async fn a_cancelled_backup_stops_data_movement_and_leaves_no_objects() {
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
     wait_until_moving(&home, "DataUpload").await;
-    let cancel = home.command(&["cancel", "backup/b", "--wait"]).output().await.unwrap();
-    assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
-    let backup = home.get("Backup", "b").await;
-    assert_eq!(
-        (phase(&backup), backup["status"]["failureReason"].as_str()),
-        ("Failed", Some("Cancelled")),
-        "{backup:#}"
-    );
-    eventually("the upload is cancelled", async || {
-        list(&home, "DataUpload").await.iter().all(|one| phase(one) == "Canceled")
-    })
-    .await;
-    wait_until_cleaned_up(&home).await;
+    cancel_during(&home, ("Backup", "b"), "DataUpload").await;
     terminate_server(agent).await;
 }
 
@@ -227,9 +225,7 @@ async fn a_cancelled_backup_stops_data_movement_and_leaves_no_objects() {
 async fn a_cancelled_restore_stops_data_movement_and_leaves_no_objects() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
@@ -242,19 +238,7 @@ async fn a_cancelled_restore_stops_data_movement_and_leaves_no_objects() {
     let moving = wait_until_moving(&home, "DataDownload").await;
     let progress = &moving["status"]["progress"];
     assert!(progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{moving:#}");
-    let cancel = home.command(&["cancel", "restore/r", "--wait"]).output().await.unwrap();
-    assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
-    let restore = home.get("Restore", "r").await;
-    assert_eq!(
-        (phase(&restore), restore["status"]["failureReason"].as_str()),
-        ("Failed", Some("Cancelled")),
-        "{restore:#}"
-    );
-    eventually("the download is cancelled", async || {
-        list(&home, "DataDownload").await.iter().all(|one| phase(one) == "Canceled")
-    })
-    .await;
-    wait_until_cleaned_up(&home).await;
+    cancel_during(&home, ("Restore", "r"), "DataDownload").await;
     terminate_server(agent).await;
 }
 

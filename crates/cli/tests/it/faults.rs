@@ -30,9 +30,7 @@ async fn location(home: &Home<'_>, phase: &str) -> Value {
 async fn object_storage_that_refuses_hangs_or_cuts_streams_is_waited_for_visibly() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let _server = home.server_through(&bed.kubeconfig, &IMPATIENT, &[]);
     let shop = bed.application("shop", 30).await;
     location(&home, "Available").await;
@@ -61,9 +59,7 @@ async fn object_storage_that_refuses_hangs_or_cuts_streams_is_waited_for_visibly
 async fn object_storage_that_does_not_allow_writing_fails_the_backup_by_name() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let _server = home.server();
     let shop = bed.application("shop", 3).await;
     location(&home, "Available").await;

@@ -160,33 +160,39 @@ fn files_of(home: &Home<'_>) -> Vec<String> {
     names
 }
 
+/// The subject after a run that completes, and the points at which to kill the next ones.
+async fn run_undisturbed(model: &Home<'_>, kind: &str, name: &str) -> (Value, Vec<String>) {
+    let (subject, _) = run_with_kill(model, None, kind, name).await;
+    assert_eq!(phase(&subject), "Completed", "{subject:#}\n{}", model.log());
+    let trace = trace_of(model, kind);
+    assert!(kill_points(&trace).len() > 20, "the trace has only {trace}");
+    (subject, points_to_kill(model.bed, &trace))
+}
+
+/// Runs once for each point. `run` returns whether the server died there; it must.
+pub async fn kill_at_each<Run: Future<Output = bool>>(points: Vec<String>, run: impl Fn(String) -> Run) {
+    let deaths: Vec<bool> = stream::iter(points).map(run).buffer_unordered(AT_ONCE).collect().await;
+    assert!(deaths.iter().all(|died| *died), "every one of them was killed: {deaths:?}");
+}
+
 async fn a_backup_killed_at_any_point_ends_as_an_undisturbed_one(bed: &Bed) {
     bed.application("shop", OBJECTS).await;
     let spec = || json!({ "includedNamespaces": [bed.ns("shop")] });
     let model = bed.home("model").await;
     model.backup("b", spec()).await;
-    let (undisturbed, _) = run_with_kill(&model, None, "Backup", "b").await;
-    assert_eq!(phase(&undisturbed), "Completed", "{}", model.log());
-    let trace = trace_of(&model, "Backup");
-    assert!(kill_points(&trace).len() > 20, "the trace has only {trace}");
-    let points = points_to_kill(bed, &trace);
+    let (undisturbed, points) = run_undisturbed(&model, "Backup", "b").await;
 
     let (model, undisturbed) = (&model, &undisturbed);
-    let deaths: Vec<bool> = stream::iter(points)
-        .map(|point| async move {
-            let home = bed.home(&name_of(&point)).await;
-            home.backup("b", spec()).await;
-            let (backup, died) = run_with_kill(&home, Some(&point), "Backup", "b").await;
-            assert_eq!(essence(&backup), essence(undisturbed), "killed at {point}\n{}", home.log());
-            assert_eq!(archive_of(&home, "b"), archive_of(model, "b"), "killed at {point}");
-            assert_eq!(files_of(&home), files_of(model), "killed at {point}");
-            died
-        })
-        .buffer_unordered(AT_ONCE)
-        .collect()
-        .await;
-    let died = deaths.iter().filter(|died| **died).count();
-    assert_eq!(died, deaths.len(), "every one of them was killed");
+    kill_at_each(points, |point| async move {
+        let home = bed.home(&name_of(&point)).await;
+        home.backup("b", spec()).await;
+        let (backup, died) = run_with_kill(&home, Some(&point), "Backup", "b").await;
+        assert_eq!(essence(&backup), essence(undisturbed), "killed at {point}\n{}", home.log());
+        assert_eq!(archive_of(&home, "b"), archive_of(model, "b"), "killed at {point}");
+        assert_eq!(files_of(&home), files_of(model), "killed at {point}");
+        died
+    })
+    .await;
 }
 
 async fn a_restore_killed_at_any_point_ends_as_an_undisturbed_one(bed: &Bed) {
@@ -195,29 +201,20 @@ async fn a_restore_killed_at_any_point_ends_as_an_undisturbed_one(bed: &Bed) {
     let spec = |target: &str| json!({ "backupName": "b", "namespaceMapping": { bed.ns("shop"): bed.ns(target) } });
     let model = prepared(bed, "model").await;
     model.restore("r", spec("shop-model")).await;
-    let (undisturbed, _) = run_with_kill(&model, None, "Restore", "r").await;
-    assert_eq!(phase(&undisturbed), "Completed", "{}", model.log());
+    let (undisturbed, points) = run_undisturbed(&model, "Restore", "r").await;
     assert_eq!(bed.contents("shop-model").await, before);
-    let trace = trace_of(&model, "Restore");
-    assert!(kill_points(&trace).len() > 20, "the trace has only {trace}");
-    let points = points_to_kill(bed, &trace);
 
     let (before, undisturbed) = (&before, &undisturbed);
-    let deaths: Vec<bool> = stream::iter(points)
-        .map(|point| async move {
-            let target = format!("shop-{}", name_of(&point));
-            let home = prepared(bed, &name_of(&point)).await;
-            home.restore("r", spec(&target)).await;
-            let (restore, died) = run_with_kill(&home, Some(&point), "Restore", "r").await;
-            assert_eq!(essence(&restore), essence(undisturbed), "killed at {point}\n{}", home.log());
-            assert_eq!(&bed.contents(&target).await, before, "killed at {point}");
-            died
-        })
-        .buffer_unordered(AT_ONCE)
-        .collect()
-        .await;
-    let died = deaths.iter().filter(|died| **died).count();
-    assert_eq!(died, deaths.len(), "every one of them was killed");
+    kill_at_each(points, |point| async move {
+        let target = format!("shop-{}", name_of(&point));
+        let home = prepared(bed, &name_of(&point)).await;
+        home.restore("r", spec(&target)).await;
+        let (restore, died) = run_with_kill(&home, Some(&point), "Restore", "r").await;
+        assert_eq!(essence(&restore), essence(undisturbed), "killed at {point}\n{}", home.log());
+        assert_eq!(&bed.contents(&target).await, before, "killed at {point}");
+        died
+    })
+    .await;
 }
 
 /// A home with a backup to restore from, and no server.

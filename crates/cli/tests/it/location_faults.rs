@@ -1,7 +1,6 @@
 //! Object storage that fails while a location is checked, synced or emptied: retried, and shown.
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
@@ -22,9 +21,7 @@ fn message(location: &Value) -> &str {
 async fn a_failing_location_is_unavailable_until_it_recovers() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "validationFrequency": "1s" } })).await;
     let _server = home.server_through(&bed.kubeconfig, &IMPATIENT, &[]);
     location(&home, "it is available", |location| phase(location) == "Available").await;
@@ -65,9 +62,7 @@ async fn an_unreachable_api_server_does_not_change_the_phase_of_a_location() {
 async fn a_sync_and_a_deletion_survive_failing_object_storage() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "backupSyncPeriod": "1s" } })).await;
     let shop = bed.application("shop", 6).await;
     let _server = home.server_through(&bed.kubeconfig, &IMPATIENT, &[]);

@@ -10,7 +10,7 @@ use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home};
+use crate::bed::{Bed, Home, phase};
 
 /// An archive in the making.
 #[derive(Default)]
@@ -140,6 +140,12 @@ pub fn counts(restore: &Value) -> [u64; 4] {
     let counts = ["totalItems", "itemsRestored", "itemsSkipped", "itemsFailed"].map(field);
     assert_eq!(counts[0], counts[1] + counts[2] + counts[3], "{restore:#}");
     counts
+}
+
+/// Asserts how a restore has ended. The failure shows its log.
+pub fn assert_restored(home: &Home<'_>, restore: &Value, expected: (&str, [u64; 4])) {
+    let name = restore["metadata"]["name"].as_str().unwrap();
+    assert_eq!((phase(restore), counts(restore)), expected, "{restore:#}\n{}", restore_log(home, name));
 }
 
 /// A gzipped JSON file of a restore.

@@ -1,8 +1,6 @@
 //! Backups that wait for their turn.
 
 use http::Method;
-use plimsoll_testkit::Proxy;
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::json;
@@ -17,9 +15,7 @@ on_both_clusters! {
 
 async fn backups_of_the_same_namespace_run_in_sequence_and_others_in_parallel(bed: &Bed) {
     plimsoll_testkit::require!(plimsoll_testkit::cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let (shop, mill) = (bed.application("shop", 6).await, bed.application("mill", 6).await);
     let _server = home.server_through(&bed.kubeconfig, &["--concurrency", "2", "--store-idle-timeout", "2s"], &[]);
     let hanging = proxy.inject(Requests::with_method(Method::PUT).containing("backups/one/"), Fault::Hang);

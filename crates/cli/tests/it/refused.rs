@@ -36,17 +36,17 @@ async fn unsupported_fields_are_refused_by_name(bed: &Bed) {
     let home = bed.home("home").await;
     let _server = home.server();
     let cases = [
-        ("Backup", json!({ "storageLocation": "nowhere" }), "there is no BackupStorageLocation nowhere"),
+        ("Backup", json!({ "storageLocation": "nowhere" }), "BackupStorageLocation nowhere not found"),
         (
             "Backup",
             json!({ "resourcePolicy": { "kind": "configmap", "name": "rules" } }),
-            "spec.resourcePolicy: there is no ConfigMap rules",
+            "spec.resourcePolicy: ConfigMap rules not found",
         ),
         ("Backup", json!({ "resourcePolicy": { "kind": "Secret", "name": "rules" } }), "spec.resourcePolicy.kind"),
         (
             "Backup",
             json!({ "volumeSnapshotLocations": ["none"] }),
-            "spec.volumeSnapshotLocations: there is no VolumeSnapshotLocation none",
+            "spec.volumeSnapshotLocations: VolumeSnapshotLocation none not found",
         ),
         ("Backup", json!({ "inclodedNamespaces": ["x"] }), "inclodedNamespaces"),
         (
@@ -54,7 +54,7 @@ async fn unsupported_fields_are_refused_by_name(bed: &Bed) {
             json!({ "labelSelector": { "matchLabels": { "a": "b" } }, "orLabelSelectors": [{ "matchLabels": { "c": "d" } }] }),
             "orLabelSelectors",
         ),
-        ("Restore", json!({ "backupName": "none" }), "there is no backup none"),
+        ("Restore", json!({ "backupName": "none" }), "backup none not found"),
         ("Restore", json!({}), "backupName"),
         ("Restore", json!({ "backupName": "none", "existingResourcePolicy": "replace" }), "existingResourcePolicy"),
     ];

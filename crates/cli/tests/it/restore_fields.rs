@@ -4,7 +4,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, condition_status, eventually, on_both_clusters, phase};
-use crate::planted::{Planted, config_map, counts, create, objects, read, restore_log, restored_file};
+use crate::planted::{Planted, assert_restored, config_map, counts, create, objects, read, restore_log, restored_file};
 
 on_both_clusters! {
     objects_are_changed_by_the_built_in_actions,
@@ -463,7 +463,7 @@ async fn skipped_items_have_reasons_in_the_list_and_in_the_log(bed: &Bed) {
         .plant(&home, "b")
         .await;
     let restore = restored(&home, "r", json!({ "backupName": "b" })).await;
-    assert_eq!((phase(&restore), counts(&restore)), ("Completed", [5, 0, 5, 0]), "{restore:#}");
+    assert_restored(&home, &restore, ("Completed", [5, 0, 5, 0]));
     assert_eq!(restore["status"]["warnings"], 1);
     let list = restored_file(&home, "r", "resource-list.json.gz");
     let entries: Vec<&Value> = list.as_object().unwrap().values().flat_map(|names| names.as_array().unwrap()).collect();

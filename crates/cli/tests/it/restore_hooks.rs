@@ -5,7 +5,7 @@ use plimsoll_testkit::{image, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, eventually, phase, terminate_server};
-use crate::planted::{Planted, counts, read, restore_log, restored_file};
+use crate::planted::{Planted, assert_restored, counts, read, restored_file};
 
 fn pod(namespace: &str, name: &str, annotations: &Value) -> Value {
     let image = image::shell();
@@ -19,6 +19,10 @@ fn shell(script: &str) -> String {
     json!(["sh", "-c", script]).to_string()
 }
 
+fn post(name: &str) -> String {
+    format!("post.hook.restore.velero.io/{name}")
+}
+
 fn in_pod(cluster: &plimsoll_testkit::Cluster, namespace: &str, name: &str, script: &str) -> String {
     cluster.kubectl(["exec", "-n", namespace, name, "-c", "main", "--", "sh", "-c", script]).unwrap()
 }
@@ -30,7 +34,6 @@ async fn hooks_of_annotations_and_of_the_spec_run_in_restored_pods() {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.ns("shop");
-    let post = |name: &str| format!("post.hook.restore.velero.io/{name}");
     let init = |name: &str| format!("init.hook.restore.velero.io/{name}");
     Planted::new()
         .object("pods", &pod(&shop, "annotated", &json!({ post("command"): shell("echo annotated > /tmp/hook") })))
@@ -47,12 +50,7 @@ async fn hooks_of_annotations_and_of_the_spec_run_in_restored_pods() {
     home.restore("r", json!({ "backupName": "b", "hooks": hooks })).await;
     eventually("it is finalizing", async || phase(&home.get("Restore", "r").await).starts_with("Finalizing")).await;
     let restore = home.ended("Restore", "r").await;
-    assert_eq!(
-        (phase(&restore), counts(&restore)),
-        ("PartiallyFailed", [6, 6, 0, 0]),
-        "{restore:#}\n{}",
-        restore_log(&home, "r")
-    );
+    assert_restored(&home, &restore, ("PartiallyFailed", [6, 6, 0, 0]));
     assert_eq!(restore["status"]["hookStatus"], json!({ "hooksAttempted": 7, "hooksFailed": 5 }), "{restore:#}");
     assert_eq!(in_pod(cluster, &shop, "annotated", "cat /tmp/hook"), "annotated\n");
     assert_eq!(
@@ -76,7 +74,6 @@ async fn a_restore_waits_for_a_container_by_name_until_a_timeout() {
     let home = bed.home("home").await;
     let _server = home.server();
     let shop = bed.ns("shop");
-    let post = |name: &str| format!("post.hook.restore.velero.io/{name}");
     let mut never = pod(&shop, "never", &json!({ post("command"): "true", post("wait-timeout"): "8s" }));
     never["spec"]["nodeSelector"] = json!({ "no": "such-node" });
     Planted::new().object("pods", &never).plant(&home, "b").await;

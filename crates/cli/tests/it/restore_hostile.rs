@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
-use crate::planted::{Planted, config_map, counts, read, restored_file};
+use crate::planted::{Planted, assert_restored, config_map, read, restored_file};
 
 on_both_clusters! {
     a_restore_from_an_unsafe_archive_fails_before_it_creates_objects,
@@ -65,7 +65,7 @@ async fn a_damaged_entry_is_counted_as_failed_and_the_others_are_restored(bed: &
         .await;
     home.restore("r", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "r").await;
-    assert_eq!((phase(&restore), counts(&restore)), ("PartiallyFailed", [5, 1, 0, 4]), "{restore:#}");
+    assert_restored(&home, &restore, ("PartiallyFailed", [5, 1, 0, 4]));
     assert_eq!(restore["status"]["errors"], 4);
     let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
     for expected in [

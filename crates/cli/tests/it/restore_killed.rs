@@ -1,10 +1,9 @@
 //! A restore that does all it can do, killed at every effect of its own.
 
-use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, on_both_clusters, phase};
-use crate::killed::{essence, kill_points, name_of, points_to_kill, run_with_kill, trace_of};
+use crate::killed::{essence, kill_at_each, kill_points, name_of, points_to_kill, run_with_kill, trace_of};
 use crate::planted::{Planted, config_map, create, read};
 
 on_both_clusters! {
@@ -84,20 +83,16 @@ async fn a_restore_with_every_effect_killed_at_any_of_them_ends_as_an_undisturbe
     let points: Vec<String> = points_to_kill(bed, &trace).into_iter().filter(is_effect).collect();
 
     let (undisturbed, expected) = (&undisturbed, &expected);
-    let deaths: Vec<bool> = stream::iter(points)
-        .map(|point| async move {
-            let name = name_of(&point);
-            let home = bed.home(&name).await;
-            let (existing, fresh) = prepare(bed, &name).await;
-            plant(&home, &existing, &fresh).await;
-            home.restore("r", spec()).await;
-            let (restore, died) = run_with_kill(&home, Some(&point), "Restore", "r").await;
-            assert_eq!(essence(&restore), essence(undisturbed), "killed at {point}\n{}", home.log());
-            assert_eq!(left(bed, &existing, &fresh).await, *expected, "killed at {point}");
-            died
-        })
-        .buffer_unordered(4)
-        .collect()
-        .await;
-    assert!(deaths.iter().all(|died| *died), "every one of them was killed");
+    kill_at_each(points, |point| async move {
+        let name = name_of(&point);
+        let home = bed.home(&name).await;
+        let (existing, fresh) = prepare(bed, &name).await;
+        plant(&home, &existing, &fresh).await;
+        home.restore("r", spec()).await;
+        let (restore, died) = run_with_kill(&home, Some(&point), "Restore", "r").await;
+        assert_eq!(essence(&restore), essence(undisturbed), "killed at {point}\n{}", home.log());
+        assert_eq!(left(bed, &existing, &fresh).await, *expected, "killed at {point}");
+        died
+    })
+    .await;
 }

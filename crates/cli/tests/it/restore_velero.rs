@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use kube::api::ListParams;
-use plimsoll_testkit::peers::{S3Server, Velero};
+use plimsoll_testkit::peers::Velero;
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
@@ -169,10 +169,7 @@ async fn plimsoll_restores_a_velero_backup_as_velero_does() {
     require!(Velero::preflight());
     require!(cache::program("versitygw"));
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let home = bed.home_on_s3("home", &store, store.endpoint()).await;
-    let bucket = home.bucket.file_name().unwrap().to_str().unwrap().to_owned();
-    let velero = Velero::start(cluster, store.endpoint(), &bucket).await.unwrap();
+    let (_store, home, velero) = bed.home_beside_velero(cluster).await;
     let (shop, class) = (bed.application("shop", 0).await, bed.ns("class"));
     create(&bed, &json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": class }, "value": 7 })).await;
     for object in application(&shop, &class) {

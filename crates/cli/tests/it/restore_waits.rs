@@ -8,8 +8,8 @@ use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, require};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
-use crate::planted::{Planted, config_map, counts, create, objects, read, restore_log, restored_file};
+use crate::bed::{Bed, Home, eventually, on_both_clusters};
+use crate::planted::{Planted, assert_restored, config_map, create, objects, read, restored_file};
 
 on_both_clusters! {
     a_restore_into_a_terminating_namespace_fails_after_the_timeout,
@@ -39,7 +39,7 @@ async fn a_restore_into_a_terminating_namespace_fails_after_the_timeout(bed: &Be
     home.restore("r", json!({ "backupName": "b" })).await;
     waits_for(&home, &["waiting for the deletion of namespace", &stuck]).await;
     let restore = home.ended("Restore", "r").await;
-    assert_eq!((phase(&restore), counts(&restore)), ("PartiallyFailed", [3, 1, 0, 2]), "{restore:#}");
+    assert_restored(&home, &restore, ("PartiallyFailed", [3, 1, 0, 2]));
     let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
     assert!(errors.contains(&format!("namespace {stuck} is still being deleted after 6s")), "{errors}");
     assert!(read(bed, "v1", "ConfigMap", Some(&free), "three").await.is_some(), "others do not wait for it");
@@ -57,12 +57,7 @@ async fn a_restore_resumes_once_the_terminating_namespace_is_deleted(bed: &Bed) 
     let release = kube::api::Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     maps.patch("held", &kube::api::PatchParams::default(), &release).await.unwrap();
     let restore = home.ended("Restore", "r").await;
-    assert_eq!(
-        (phase(&restore), counts(&restore)),
-        ("Completed", [1, 1, 0, 0]),
-        "{restore:#}\n{}",
-        restore_log(&home, "r")
-    );
+    assert_restored(&home, &restore, ("Completed", [1, 1, 0, 0]));
 }
 
 fn definition(group: &str, plural: &str, kind: &str) -> Value {
@@ -99,12 +94,7 @@ async fn a_crd_is_established_before_its_objects_and_one_that_never_is_fails_by_
         .await;
     home.restore("r", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "r").await;
-    assert_eq!(
-        (phase(&restore), counts(&restore)),
-        ("PartiallyFailed", [4, 2, 0, 2]),
-        "{restore:#}\n{}",
-        restore_log(&home, "r")
-    );
+    assert_restored(&home, &restore, ("PartiallyFailed", [4, 2, 0, 2]));
     let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
     assert!(errors.contains(&format!("cogs.{group}: not established after 3s")), "{errors}");
     assert!(errors.contains("is a CustomResourceDefinition missing?"), "{errors}");
@@ -165,12 +155,7 @@ async fn admission_errors_are_reported_and_an_unreachable_webhook_is_awaited_onc
         .await;
     home.restore("r", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "r").await;
-    assert_eq!(
-        (phase(&restore), counts(&restore)),
-        ("PartiallyFailed", [4, 1, 0, 3]),
-        "{restore:#}\n{}",
-        restore_log(&home, "r")
-    );
+    assert_restored(&home, &restore, ("PartiallyFailed", [4, 1, 0, 3]));
     let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
     assert!(errors.contains("no such thing here"), "{errors}");
     assert!(errors.contains("cannot call admission webhook") && errors.contains("policy.example.com"), "{errors}");
@@ -198,12 +183,7 @@ async fn an_unreliable_api_server_delays_operations_but_does_not_fail_them() {
     let lost = proxy.inject(creates().first(5), Fault::DropResponse);
     home.restore("lost", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "lost").await;
-    assert_eq!(
-        (phase(&restore), counts(&restore)),
-        ("Completed", [60, 60, 0, 0]),
-        "{restore:#}\n{}",
-        restore_log(&home, "lost")
-    );
+    assert_restored(&home, &restore, ("Completed", [60, 60, 0, 0]));
     assert_eq!(lost.hits(), 5, "a create whose answer is lost is known again as our own");
     drop(lost);
 
@@ -217,12 +197,7 @@ async fn an_unreliable_api_server_delays_operations_but_does_not_fail_them() {
     proxy.open();
     eventually("it retries", async || proxy.seen(&Requests::all()) > refused).await;
     let restore = home.ended("Restore", "busy").await;
-    assert_eq!(
-        (phase(&restore), counts(&restore)),
-        ("Completed", [60, 60, 0, 0]),
-        "{restore:#}\n{}",
-        restore_log(&home, "busy")
-    );
+    assert_restored(&home, &restore, ("Completed", [60, 60, 0, 0]));
     let found = objects(&bed, "v1", "ConfigMap", Some(&copy))
         .list(&ListParams::default().labels("velero.io/restore-name=busy"))
         .await;

@@ -140,7 +140,7 @@ async fn a_download_from_a_directory_needs_an_address(bed: &Bed) {
     home.ended("Backup", "b").await;
     for (name, target, expected) in [
         ("log", json!({ "kind": "BackupLog", "name": "b" }), "--download-url"),
-        ("none", json!({ "kind": "RestoreLog", "name": "r" }), "there is no restore r"),
+        ("none", json!({ "kind": "RestoreLog", "name": "r" }), "restore r not found"),
     ] {
         home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DownloadRequest", "metadata": { "name": name },
             "spec": { "target": target } }))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use plimsoll_testkit::peers::{S3Server, Velero};
+use plimsoll_testkit::peers::Velero;
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
@@ -100,11 +100,8 @@ async fn velero_restores_a_plimsoll_backup_as_its_own() {
     require!(Velero::preflight());
     require!(cache::program("versitygw"));
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let home = bed.home_on_s3("home", &store, store.endpoint()).await;
+    let (_store, home, velero) = bed.home_beside_velero(cluster).await;
     let _server = home.server();
-    let bucket = home.bucket.file_name().unwrap().to_str().unwrap().to_owned();
-    let velero = Velero::start(cluster, store.endpoint(), &bucket).await.unwrap();
     let velero_api = api(&bed, velero.namespace(), ("velero.io", "v1", "BackupStorageLocation"));
     let hurry = kube::api::Patch::Merge(json!({ "spec": { "backupSyncPeriod": "1s" } }));
     velero_api.patch("default", &kube::api::PatchParams::default(), &hurry).await.unwrap();

@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::Method;
 use plimsoll_repository::{Lock, LockKind, OpenOptions, Repository};
 use plimsoll_store::Store;
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, Stopwatch, cache, require};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,7 +19,7 @@ use crate::pod_volumes::{
 };
 
 /// What is promised for `spec.cancel`.
-const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
@@ -134,9 +133,7 @@ async fn a_killed_agent_that_never_returns_is_reported_within_a_minute() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 3_000_000).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     // The store takes no pack, so that no transfer can end before its agent does.
     let _stuck = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
     let _server = server(&home, "built-in", &[]);
@@ -168,9 +165,7 @@ async fn transfers_stop_when_they_or_their_backup_are_cancelled() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 96 << 20).await;
     require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     // The store takes no pack, so that no transfer can end before it is cancelled.
     let stand_still = || proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
     let stuck = stand_still();
@@ -189,7 +184,7 @@ async fn transfers_stop_when_they_or_their_backup_are_cancelled() {
     let ended = home.ended("PodVolumeBackup", &name).await;
     let took = asked.elapsed();
     assert_eq!(phase(&ended), "Canceled", "{ended:#}\n{}", agent_log(&home));
-    assert!(took < CANCEL_WITHIN, "{took:?}\n{}", agent_log(&home));
+    assert!(took < CANCEL_LIMIT, "{took:?}\n{}", agent_log(&home));
     let progress = &ended["status"]["progress"];
     assert!(progress.is_null() || progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{progress}");
     drop(stuck);
@@ -486,9 +481,7 @@ async fn a_transfer_reports_an_unavailable_store_in_its_status_until_it_recovers
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 100_000).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let (server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
     home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;
     let good = home.ended("Backup", "good").await;

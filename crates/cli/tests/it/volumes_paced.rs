@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{WatchEvent, WatchParams};
-use plimsoll_testkit::peers::S3Server;
-use plimsoll_testkit::{Proxy, cache, require};
+use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, phase, terminate_server};
@@ -18,7 +17,7 @@ const BYTES: u64 = 288 << 20;
 const LINE: u64 = 24 << 20;
 
 /// The agents write every one and a half seconds; a machine that is busy with other tests may be late, but not by this much.
-const TOO_LONG: Duration = Duration::from_secs(6);
+const MAX_GAP: Duration = Duration::from_secs(6);
 
 /// A number of bytes that was seen for the first time.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +72,7 @@ fn assert_paced(what: &str, steps: &[Step]) {
     assert!(last.done == last.total && before.iter().all(|step| step.done < step.total), "{shown}");
     // Before the last one a restore is flushed to its disk, and no bytes move.
     let moving = gaps.split_last().map_or(&[][..], |(_, before)| before);
-    assert!(moving.iter().all(|gap| *gap < TOO_LONG), "{shown}");
+    assert!(moving.iter().all(|gap| *gap < MAX_GAP), "{shown}");
     // So long the bytes between the first and the last step take on the line, at the least: a step every two seconds or more
     // often, one of three late.
     let line = Duration::from_secs((last.done - steps[0].done) / LINE);
@@ -81,31 +80,34 @@ fn assert_paced(what: &str, steps: &[Step]) {
     assert!(line >= Duration::from_secs(6) && enough >= line, "too few for {line:?}: {shown}");
 }
 
-/// With the built-in mover, which counts bytes when the store has them: agents write the resources of all movers alike, but
-/// restic and kopia count what they have read, in leaps as large as what they have on its way.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_bytes_of_a_transfer_advance_at_least_every_two_seconds() {
+/// Backs up and restores a volume over a slow line. `check` watches each of the two transfers to its end.
+async fn there_and_back(check: impl AsyncFn(&Home<'_>, &str, &tokio::process::Child)) {
     require!(cache::program("versitygw"));
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
     application.annotate("backup.velero.io/backup-volumes", "data").await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
 
     proxy.slow_down(Some(LINE));
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
-    assert_paced("backup", &steps(&home, "PodVolumeBackup").await);
+    check(&home, "PodVolumeBackup", &agent).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
     application.lose().await;
 
     home.restore("r", json!({ "backupName": "b" })).await;
-    assert_paced("restore", &steps(&home, "PodVolumeRestore").await);
+    check(&home, "PodVolumeRestore", &agent).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", agent_log(&home));
     terminate_server(agent).await;
+}
+
+/// With the built-in mover, which counts bytes when the store has them: agents write the resources of all movers alike, but
+/// restic and kopia count what they have read, in leaps as large as what they have on its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bytes_of_a_transfer_advance_at_least_every_two_seconds() {
+    there_and_back(async |home, kind, _| assert_paced(kind, &steps(home, kind).await)).await;
 }
 
 /// The progress in one write of a transfer.
@@ -153,25 +155,5 @@ async fn watch_with_a_killed_mover(home: &Home<'_>, kind: &str, agent: &tokio::p
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bytes_of_a_volume_advance_after_its_mover_is_killed() {
-    require!(cache::program("versitygw"));
-    let bed = Bed::local_with_pods().await;
-    let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
-    application.annotate("backup.velero.io/backup-volumes", "data").await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
-    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
-
-    proxy.slow_down(Some(LINE));
-    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
-    watch_with_a_killed_mover(&home, "PodVolumeBackup", &agent).await;
-    let backup = home.ended("Backup", "b").await;
-    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
-    application.lose().await;
-
-    home.restore("r", json!({ "backupName": "b" })).await;
-    watch_with_a_killed_mover(&home, "PodVolumeRestore", &agent).await;
-    let restore = home.ended("Restore", "r").await;
-    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", agent_log(&home));
-    terminate_server(agent).await;
+    there_and_back(watch_with_a_killed_mover).await;
 }

@@ -4,10 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
-use plimsoll_testkit::{Proxy, Stopwatch, cache, require};
+use plimsoll_testkit::{Stopwatch, cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually, phase, terminate_server};
@@ -62,9 +61,7 @@ async fn volume_transfers_show_percentage_message_and_files_and_wait_in_the_queu
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 96 << 20).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let _server = server(&home, "built-in", &[]);
     let stuck = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
 
@@ -133,9 +130,7 @@ async fn a_volume_restore_shows_its_percentage_and_stops_soon_when_cancelled() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 96 << 20).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
-    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_store, proxy, home) = bed.home_on_proxied_s3("home").await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
     let backup = home.ended("Backup", "b").await;

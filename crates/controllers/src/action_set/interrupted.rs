@@ -76,16 +76,13 @@ mod tests {
             "progress": { "runningPhase": "two", "runningPhases": ["act/two"], "percentCompleted": "44.44" },
         }))
         .unwrap();
-        let status = failed(status, "there is no blueprint");
+        let status = failed(status, "blueprint not found");
         let action = &status["actions"][0];
         let states: Vec<_> = action["phases"].as_array().unwrap().iter().map(|phase| phase["state"].clone()).collect();
         assert_eq!(states, ["complete", "failed", "pending"]);
         assert_eq!(action["deferPhase"]["state"], "failed");
         assert_eq!(action["phases"][1]["progress"]["progressPercent"], "33.33");
-        assert_eq!(
-            (&status["state"], &status["error"]["message"]),
-            (&json!("failed"), &json!("there is no blueprint"))
-        );
+        assert_eq!((&status["state"], &status["error"]["message"]), (&json!("failed"), &json!("blueprint not found")));
         assert_eq!(
             (&status["progress"]["runningPhase"], &status["progress"]["runningPhases"]),
             (&json!(""), &Value::Null)

@@ -74,14 +74,14 @@ pub async fn load(
     let api: Api<Blueprint> = Api::namespaced(client.clone(), namespace);
     let (mut planned, mut faults) = (Vec::new(), Vec::new());
     if set.spec.actions.is_empty() {
-        faults.push("spec.actions: there is no action".to_owned());
+        faults.push("spec.actions is empty".to_owned());
     }
     for (index, spec) in set.spec.actions.iter().enumerate() {
         let name = spec.blueprint.clone().unwrap_or_default();
         let found = api.get_opt(&name).await.map_err(|e| Error::api(format!("read blueprint {name}"), e))?;
         let fault = |text: String| format!("spec.actions[{index}]: {text}");
         let Some(blueprint) = found else {
-            faults.push(fault(format!("there is no blueprint {name:?} in namespace {namespace}")));
+            faults.push(fault(format!("blueprint {name:?} not found in namespace {namespace}")));
             continue;
         };
         match plan(set, spec, &blueprint) {

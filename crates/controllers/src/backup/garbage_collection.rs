@@ -161,11 +161,7 @@ async fn request(backup: &Backup, context: &GarbageCollectionContext) -> Result<
     created.map_err(|e| Error::api(format!("ask for the deletion of backup {name}"), e))?;
     kill::point("garbage.request.after");
     let about = backup.object_ref(&());
-    context
-        .leader
-        .events
-        .record(&about, EventType::Normal, "Expired", "it has expired: its deletion is asked for")
-        .await;
+    context.leader.events.record(&about, EventType::Normal, "Expired", "expired; its deletion was requested").await;
     Ok(())
 }
 

@@ -45,7 +45,7 @@ pub enum CronError {
     #[error("{0:?} is not one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually, @every <duration>")]
     Word(String),
     /// An unknown time zone.
-    #[error("there is no time zone {0:?}")]
+    #[error("unknown time zone {0:?}")]
     Zone(String),
 }
 

@@ -45,14 +45,14 @@ const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 const KEY_CACHE_TIME: Duration = Duration::from_secs(10);
 
 /// A running listener. It ends when this is dropped.
-pub struct Listening {
+pub struct DownloadListener {
     /// What comes before the path in a link; `None` without an address that others can reach.
     pub base: Option<String>,
     _accepting: AbortOnDropHandle<()>,
 }
 
 /// Starts to listen.
-pub async fn listen(settings: &DownloadSettings, client: Client, namespace: &str) -> Result<Listening, Error> {
+pub async fn listen(settings: &DownloadSettings, client: Client, namespace: &str) -> Result<DownloadListener, Error> {
     let what = format!("listen for downloads on {}", settings.address);
     let failed = |detail: String| Error::InvalidResponse { what: what.clone(), detail };
     let acceptor = settings.tls.as_ref().map(|(cert, key)| acceptor(cert, key)).transpose().map_err(failed)?;
@@ -61,7 +61,7 @@ pub async fn listen(settings: &DownloadSettings, client: Client, namespace: &str
     let base = base(settings, address);
     info!("serving downloads on {address}, in links as {}", base.as_deref().unwrap_or("nothing: no URL is set"));
     let service = Service { client, namespace: namespace.to_owned(), acceptor, key: Mutex::default() };
-    Ok(Listening { base, _accepting: AbortOnDropHandle::new(tokio::spawn(accept(listener, Arc::new(service)))) })
+    Ok(DownloadListener { base, _accepting: AbortOnDropHandle::new(tokio::spawn(accept(listener, Arc::new(service)))) })
 }
 
 fn base(settings: &DownloadSettings, address: SocketAddr) -> Option<String> {
@@ -190,7 +190,7 @@ impl Service {
         let found = api.get_opt(&target.location).await;
         let found = found.map_err(|e| Error::api(format!("read location {}", target.location), e))?;
         let Some(location) = found else {
-            return Ok(text(StatusCode::NOT_FOUND, &format!("there is no location {}", target.location)));
+            return Ok(text(StatusCode::NOT_FOUND, &format!("location {} not found", target.location)));
         };
         let store = open_location(self.client.clone(), &self.namespace, &location, Tuning::default(), None).await?;
         let reader = store.reader(&target.key).await?;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     /// A listener, and how often it has asked the API server.
-    async fn listening() -> (Listening, SocketAddr, Arc<AtomicU32>) {
+    async fn listening() -> (DownloadListener, SocketAddr, Arc<AtomicU32>) {
         let asked = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&asked);
         let service = tower::service_fn(move |_: Request<kube::client::Body>| {

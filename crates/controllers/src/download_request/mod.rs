@@ -157,19 +157,19 @@ async fn find_location(
         let found = context.leader.api::<Restore>().get_opt(name).await;
         match found.map_err(|e| Error::api(format!("read restore {name}"), e))? {
             Some(restore) => backup_name = restore.spec.backup_name.unwrap_or_default(),
-            None => return Ok(Err(format!("there is no restore {name}"))),
+            None => return Ok(Err(format!("restore {name} not found"))),
         }
     }
     let found = context.leader.api::<Backup>().get_opt(&backup_name).await;
     let Some(backup) = found.map_err(|e| Error::api(format!("read backup {backup_name}"), e))? else {
-        return Ok(Err(format!("there is no backup {backup_name}")));
+        return Ok(Err(format!("backup {backup_name} not found")));
     };
     let Some(wanted) = backup.spec.storage_location.filter(|location| !location.is_empty()) else {
         return Ok(Err(format!("backup {backup_name} has no location yet")));
     };
     let found = context.leader.api::<BackupStorageLocation>().get_opt(&wanted).await;
     let found = found.map_err(|e| Error::api(format!("read location {wanted}"), e))?;
-    Ok(found.ok_or(format!("there is no BackupStorageLocation {wanted}, where backup {backup_name} is kept")))
+    Ok(found.ok_or(format!("BackupStorageLocation {wanted} of backup {backup_name} not found")))
 }
 
 #[derive(Debug, PartialEq, Eq)]

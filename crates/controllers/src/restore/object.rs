@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use plimsoll_api::velero::v1::{Backup, RestorePhase};
 use plimsoll_engine::item_operations::ItemOperationCounts;
-use plimsoll_engine::restore::{BegunRestore, ResolvedSpec, RestoreObject};
+use plimsoll_engine::restore::{ResolvedSpec, RestoreObject, StartedRestore};
 use plimsoll_engine::{Error, kill};
 use plimsoll_operations::{Job, Lifecycle, projection};
 use plimsoll_select::resource_order::NON_RESTORABLE_RESOURCES;
@@ -22,7 +22,7 @@ use crate::completion;
 pub(super) struct JobRestore<'a>(pub(super) &'a Job<RestoreController>);
 
 impl RestoreObject for JobRestore<'_> {
-    fn begin(&self) -> BoxFuture<'_, Result<BegunRestore, Error>> {
+    fn begin(&self) -> BoxFuture<'_, Result<StartedRestore, Error>> {
         Box::pin(async {
             let job = self.0;
             let backup = job.read(|| find_backup(&job.context, &job.subject)).await?;
@@ -31,7 +31,7 @@ impl RestoreObject for JobRestore<'_> {
             let (location, store) = job.read(|| open_location(job, &backup)).await?;
             // One that is left to the default has a name from here on.
             backup.spec.storage_location = Some(location);
-            Ok(BegunRestore { restore, backup, store })
+            Ok(StartedRestore { restore, backup, store })
         })
     }
 

@@ -27,7 +27,7 @@ fn backups(context: &Context) -> Api<Backup> {
 async fn by_name(context: &Context, name: &str) -> Result<Result<Backup, String>, Error> {
     let found = backups(context).get_opt(name).await.map_err(|e| Error::api(format!("read backup {name}"), e))?;
     Ok(match found {
-        None => Err(format!("spec.backupName: there is no backup {name}")),
+        None => Err(format!("spec.backupName: backup {name} not found")),
         Some(backup) => match backup.phase() {
             BackupPhase::Completed | BackupPhase::PartiallyFailed => Ok(backup),
             phase => Err(format!("spec.backupName: backup {name} is {phase}, it cannot be restored from")),

@@ -249,8 +249,6 @@ fn claim_of(backup: &PodVolumeBackup) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn volumes(method: VolumeMethod, restore_volumes: Option<bool>) -> BackupVolumes {
@@ -311,12 +309,7 @@ mod tests {
 
     #[test]
     fn the_binding_of_a_volume_is_removed_and_its_namespace_mapped() {
-        let origin = RestoreOrigin {
-            restore: String::new(),
-            created: jiff::Timestamp::MIN,
-            backup: String::new(),
-            namespaces: BTreeMap::from([("old".to_owned(), "new".to_owned())]),
-        };
+        let origin = RestoreOrigin::fixture().with_mapping("old", "new");
         let mut object = volume("Retain");
         release_volume(&mut object, &origin);
         assert_eq!(object["spec"]["claimRef"], json!({"namespace": "new", "name": "c"}));

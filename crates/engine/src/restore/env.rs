@@ -44,7 +44,7 @@ pub struct RestoreEnv<'a> {
 }
 
 /// A restore that has begun.
-pub struct BegunRestore {
+pub struct StartedRestore {
     /// The Restore object with all defaults, for actions.
     pub restore: Value,
     /// The backup to restore from.
@@ -66,7 +66,7 @@ pub struct ResolvedSpec {
 /// The Restore object of a restore, and the objects that it refers to.
 pub trait RestoreObject: Send + Sync {
     /// Shows that the restore runs, and opens the location of its backup. Every attempt repeats it with the same result.
-    fn begin(&self) -> BoxFuture<'_, Result<BegunRestore, Error>>;
+    fn begin(&self) -> BoxFuture<'_, Result<StartedRestore, Error>>;
     /// Reads the objects that the spec refers to. Retried while the error is retryable.
     fn resolve_spec(&self) -> BoxFuture<'_, Result<ResolvedSpec, Error>>;
     /// Shows the number of items, before the first one is restored.
@@ -90,7 +90,7 @@ pub trait RestoreExtensions: Send + Sync {
 /// State of a running restore.
 pub struct RestoreState {
     /// The restore since it has begun.
-    pub begun: BegunRestore,
+    pub begun: StartedRestore,
     /// Its stages.
     pub stages: Stages,
     /// Records outcomes and messages.
@@ -102,7 +102,7 @@ pub struct RestoreState {
 }
 
 impl RestoreState {
-    pub(super) fn new(begun: BegunRestore, stages: Stages, env: &RestoreEnv<'_>) -> Result<Self, Error> {
+    pub(super) fn new(begun: StartedRestore, stages: Stages, env: &RestoreEnv<'_>) -> Result<Self, Error> {
         let recorder = Arc::new(Recorder::create(&env.operation.scratch)?);
         let plugin_log = Arc::new(PluginLogSink::default());
         plugin_log.attach(&recorder);

@@ -152,18 +152,7 @@ pub(super) fn service_account_patch(existing: &Value, wanted: &Value) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-
-    fn origin() -> RestoreOrigin {
-        RestoreOrigin {
-            restore: "r".into(),
-            created: "2026-01-02T00:00:00Z".parse().unwrap(),
-            backup: "b".into(),
-            namespaces: BTreeMap::new(),
-        }
-    }
 
     fn existing(label: &str, created: &str, data: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": data}, "metadata": {"name": "x", "uid": "1",
@@ -178,8 +167,9 @@ mod tests {
     #[test]
     fn an_object_with_the_label_that_is_not_older_was_created_by_this_restore() {
         let wanted = config_map("other");
-        let compare_existing =
-            |label, created| compare_existing(&existing(label, created, "v"), &wanted, &Value::Null, &origin());
+        let compare_existing = |label, created| {
+            compare_existing(&existing(label, created, "v"), &wanted, &Value::Null, &RestoreOrigin::fixture())
+        };
         assert_eq!(compare_existing("r", "2026-01-02T00:00:00Z"), ExistingObject::CreatedByRestore);
         assert_eq!(
             compare_existing("r", "2026-01-01T23:59:59Z"),
@@ -192,17 +182,20 @@ mod tests {
     #[test]
     fn fields_of_the_api_server_are_not_compared() {
         let found = existing("else", "2026-01-03T00:00:00Z", "v");
-        assert_eq!(compare_existing(&found, &config_map("v"), &Value::Null, &origin()), ExistingObject::Equal);
+        assert_eq!(
+            compare_existing(&found, &config_map("v"), &Value::Null, &RestoreOrigin::fixture()),
+            ExistingObject::Equal
+        );
     }
 
     #[test]
     fn an_object_equal_to_the_backup_is_equal_though_actions_removed_fields() {
         let service = json!({"kind": "Service", "spec": {"clusterIP": "10.0.0.1"}, "metadata": {"name": "s"}});
         let wanted = json!({"kind": "Service", "spec": {}, "metadata": {"name": "s"}});
-        assert_eq!(compare_existing(&service, &wanted, &service, &origin()), ExistingObject::Equal);
+        assert_eq!(compare_existing(&service, &wanted, &service, &RestoreOrigin::fixture()), ExistingObject::Equal);
         let mut other = service.clone();
         other["spec"]["clusterIP"] = json!("10.0.0.2");
-        assert_eq!(compare_existing(&other, &wanted, &service, &origin()), ExistingObject::Different);
+        assert_eq!(compare_existing(&other, &wanted, &service, &RestoreOrigin::fixture()), ExistingObject::Different);
     }
 
     #[test]

@@ -26,6 +26,21 @@ impl RestoreOrigin {
     }
 }
 
+#[cfg(test)]
+impl RestoreOrigin {
+    /// The restore `r` of the backup `b`, without a namespace mapping.
+    pub fn fixture() -> Self {
+        let created = "2026-01-02T00:00:00Z".parse().unwrap();
+        Self { restore: "r".into(), created, backup: "b".into(), namespaces: BTreeMap::new() }
+    }
+
+    /// With a mapping of one namespace.
+    pub fn with_mapping(mut self, from: &str, to: &str) -> Self {
+        self.namespaces.insert(from.into(), to.into());
+        self
+    }
+}
+
 /// Fields that are specific to the old object.
 const IDENTITY_FIELDS: [&str; 9] = [
     "generateName",
@@ -127,12 +142,7 @@ mod tests {
     use super::*;
 
     fn origin() -> RestoreOrigin {
-        RestoreOrigin {
-            restore: "r".into(),
-            created: "2026-01-02T00:00:00Z".parse().unwrap(),
-            backup: "b".into(),
-            namespaces: BTreeMap::from([("old".into(), "new".into())]),
-        }
+        RestoreOrigin::fixture().with_mapping("old", "new")
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod run;
 mod volume_snapshot;
 
 pub use backup_volumes::BackupVolumes;
-pub use env::{BegunRestore, ResolvedSpec, RestoreEnv, RestoreExtensions, RestoreInput, RestoreObject, RestoreState};
+pub use env::{ResolvedSpec, RestoreEnv, RestoreExtensions, RestoreInput, RestoreObject, RestoreState, StartedRestore};
 pub use execute::{RestoreResults, execute};
 pub use existing_object::ExistingPolicy;
 pub use preview::preview;

@@ -11,8 +11,8 @@ use plimsoll_engine::Error;
 use plimsoll_engine::item_operations::ItemOperationCounts;
 use plimsoll_engine::restore::hooks::RestoreHooks;
 use plimsoll_engine::restore::{
-    BegunRestore, ResolvedSpec, RestoreEnv, RestoreExtensions, RestoreInput, RestoreObject, RestoreResults,
-    RestoreRules, RestoreState, RestoreTimeouts, execute,
+    ResolvedSpec, RestoreEnv, RestoreExtensions, RestoreInput, RestoreObject, RestoreResults, RestoreRules,
+    RestoreState, RestoreTimeouts, StartedRestore, execute,
 };
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_select::resource_order::RestorePriorities;
@@ -28,10 +28,10 @@ struct TestRestore {
 }
 
 impl RestoreObject for TestRestore {
-    fn begin(&self) -> BoxFuture<'_, Result<BegunRestore, Error>> {
+    fn begin(&self) -> BoxFuture<'_, Result<StartedRestore, Error>> {
         let backup = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "b" }, "spec": {} });
         Box::pin(async {
-            Ok(BegunRestore {
+            Ok(StartedRestore {
                 restore: serde_json::to_value(&self.restore).unwrap(),
                 backup: serde_json::from_value(backup).unwrap(),
                 store: self.store.clone(),

@@ -86,7 +86,7 @@ pub(super) fn resource(pod: &Value, own: Option<&Value>, reference: &Value) -> R
     let (name, which) = (text(reference, "/containerName"), text(reference, "/resource"));
     let mut all = items(pod, "/spec/containers").chain(items(pod, "/spec/initContainers"));
     let named = if name.is_empty() { own } else { all.find(|container| text(container, "/name") == name) };
-    let Some(container) = named else { return unsupported(format!("there is no container \"{name}\"")) };
+    let Some(container) = named else { return unsupported(format!("container \"{name}\" not found")) };
     let Some(quantity) = quantity(container, which) else {
         return unsupported(format!("resource \"{which}\" is not supported, or not known on this node"));
     };

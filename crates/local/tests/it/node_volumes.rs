@@ -374,7 +374,7 @@ async fn unsupported_sources_and_paths_are_rejected_with_a_message() {
         (
             "container",
             "downwardAPI: {items: [{path: x, resourceFieldRef: {containerName: other, resource: limits.cpu}}]}",
-            "there is no container \"other\"",
+            "container \"other\" not found",
         ),
         (
             "short",

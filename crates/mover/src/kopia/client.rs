@@ -46,6 +46,13 @@ impl<'a> Client<'a> {
         Ok(Self { session, program, probe, name, storage, config })
     }
 
+    /// As [`Self::open`], for a repository that must exist.
+    pub(super) fn open_repository(session: &'a Session) -> Result<Self> {
+        let client = Self::open(session)?;
+        client.require_repository()?;
+        Ok(client)
+    }
+
     /// A kopia command on this repository. Maintenance is done by the leader, not by transfers.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let interval = format!("--progress-update-interval={}ms", self.session.interval.as_millis());

@@ -54,15 +54,11 @@ impl Mover for Kopia {
     }
 
     fn snapshots(&self, session: &Session) -> Result<Vec<SnapshotInfo>> {
-        let client = Client::open(session)?;
-        client.require_repository()?;
-        repository::snapshots(&client)
+        repository::snapshots(&Client::open_repository(session)?)
     }
 
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize> {
-        let client = Client::open(session)?;
-        client.require_repository()?;
-        repository::forget(&client, snapshots)
+        repository::forget(&Client::open_repository(session)?, snapshots)
     }
 
     fn locks(&self, _: &Session) -> Result<Vec<LockInfo>> {

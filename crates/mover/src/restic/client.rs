@@ -55,6 +55,13 @@ impl<'a> Client<'a> {
         Ok(Self { session, program, probe, name, address, options, environment, no_lock: Cell::new(false) })
     }
 
+    /// As [`Self::open`], for a repository that must exist.
+    pub(super) fn open_repository(session: &'a Session) -> Result<Self> {
+        let client = Self::open(session)?;
+        client.require_repository()?;
+        Ok(client)
+    }
+
     /// A restic command on this repository. The URL is not secret.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program.command(self.session, ["--repo", &self.address]);

@@ -29,15 +29,7 @@ impl Mover for Restic {
     }
 
     fn fidelity(&self) -> Fidelity {
-        // "snapshot is empty" is an error in restic.
-        Fidelity {
-            hard_links: true,
-            attributes: true,
-            special_files: true,
-            any_name: true,
-            directory_times: true,
-            empty_snapshots: false,
-        }
+        Fidelity::OF_RESTIC_FORMAT
     }
 
     fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome> {
@@ -53,21 +45,15 @@ impl Mover for Restic {
     }
 
     fn snapshots(&self, session: &Session) -> Result<Vec<SnapshotInfo>> {
-        let client = Client::open(session)?;
-        client.require_repository()?;
-        repository::snapshots(&client, None)
+        repository::snapshots(&Client::open_repository(session)?, None)
     }
 
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize> {
-        let client = Client::open(session)?;
-        client.require_repository()?;
-        repository::forget(&client, snapshots)
+        repository::forget(&Client::open_repository(session)?, snapshots)
     }
 
     fn locks(&self, session: &Session) -> Result<Vec<LockInfo>> {
-        let client = Client::open(session)?;
-        client.require_repository()?;
-        repository::locks(&client)
+        repository::locks(&Client::open_repository(session)?)
     }
 
     fn unlock(&self, locks: &[String], session: &Session) -> Result<usize> {

@@ -37,11 +37,11 @@ pub(super) fn named(name: Option<&str>, writes: bool, namespace: &str, cluster: 
             causes
         }
         (None, Some(name)) => {
-            let text = format!("there is no backup-location {name} in namespace {namespace}");
+            let text = format!("backup-location {name} not found in namespace {namespace}");
             vec![Cause::new("LocationMissing", Certainty::Certain, text).with_command(list)]
         }
         (None, None) => {
-            let text = "it has no storage location, and there is no default";
+            let text = "it has no storage location, and no location is the default";
             vec![Cause::new("NoDefaultLocation", Certainty::Certain, text).with_command(list)]
         }
     }

@@ -294,8 +294,8 @@ fn a_plugin_that_says_nothing_and_an_item_that_takes_for_ever() {
     hooks["spec"]["hooks"] = json!({ "resources": [{ "name": "freeze" }] });
     let mut late = waiting.clone();
     late["spec"]["itemOperationTimeout"] = json!("16m0s");
-    let worlds = [waiting, late, hooks].map(|backup| healthy().with(Kind::Backup, backup));
-    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
+    let states = [waiting, late, hooks].map(|backup| healthy().with(Kind::Backup, backup));
+    insta::assert_snapshot!(states.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
 }
 
 /// A backup whose objects are done, and which waits for its plugins.
@@ -317,7 +317,7 @@ fn a_plugins_snapshot_is_named_with_how_far_it_is_and_since_when_it_is_silent() 
             // It belongs to another backup, and says nothing about this one.
             .with(Kind::VolumePluginBackup, plugin_backup("x2", "weekly", json!({ "phase": "InProgress" }), 9000))
     };
-    let worlds = [
+    let states = [
         cluster("4h", &counted, 5),
         cluster("4h", &counted, 420),
         cluster("4h", &quiet, 420),
@@ -328,8 +328,8 @@ fn a_plugins_snapshot_is_named_with_how_far_it_is_and_since_when_it_is_silent() 
             60,
         ),
     ];
-    let backups = worlds.each_ref().map(|cluster| text(cluster, Kind::Backup, "nightly")).join("\n\n");
-    let records = worlds.each_ref().map(|cluster| text(cluster, Kind::VolumePluginBackup, "x1")).join("\n\n");
+    let backups = states.each_ref().map(|cluster| text(cluster, Kind::Backup, "nightly")).join("\n\n");
+    let records = states.each_ref().map(|cluster| text(cluster, Kind::VolumePluginBackup, "x1")).join("\n\n");
     insta::assert_snapshot!(format!("{backups}\n\n{records}"));
 }
 
@@ -393,8 +393,8 @@ fn what_ended_says_how() {
         "validationErrors": ["an existing backup storage location was not specified at backup creation time"] } }),
     );
     let fine = healthy().with(Kind::Backup, backup("nightly", "Completed", 620, 590));
-    let worlds = [partial, healthy().with(Kind::Backup, refused), fine];
-    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
+    let states = [partial, healthy().with(Kind::Backup, refused), fine];
+    insta::assert_snapshot!(states.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
 }
 
 #[test]
@@ -429,14 +429,14 @@ fn actions_that_are_stranded_quiet_failed_or_wait_for_a_pod() {
         json!({ "phase": "Pending",
         "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Insufficient cpu." }] }),
     );
-    let worlds = [
+    let states = [
         with_controller(300).with(Kind::ActionSet, set("running", "running", "")),
         with_controller(9000).with(Kind::ActionSet, set("running", "running", "")),
         with_controller(9000).with(Kind::ActionSet, set("failed", "failed", "pg_dump: connection refused")),
         with_controller(9000).with(Kind::ActionSet, set("running", "running", "")).with(Kind::Pod, job),
         healthy().with(Kind::ActionSet, set("", "pending", "")),
     ];
-    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::ActionSet, "dump")).join("\n\n"));
+    insta::assert_snapshot!(states.map(|cluster| text(&cluster, Kind::ActionSet, "dump")).join("\n\n"));
 }
 
 fn action_set(state: &str, created: i64) -> Value {
@@ -465,8 +465,8 @@ fn an_action_of_our_own_server_needs_no_kanister() {
     let mut unseen = ClusterState::new("velero", now()).with(Kind::ActionSet, action_set("running", 60));
     unseen.put(Kind::Deployment, Vec::new());
     unseen.add_unread("deployments", "forbidden to this user");
-    let worlds = [working, pending, beside, stopped, unseen];
-    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::ActionSet, "dump")).join("\n\n"));
+    let states = [working, pending, beside, stopped, unseen];
+    insta::assert_snapshot!(states.map(|cluster| text(&cluster, Kind::ActionSet, "dump")).join("\n\n"));
 }
 
 #[test]
@@ -490,8 +490,8 @@ fn a_server_of_ours_that_is_stopped_missing_silent_or_was_killed_for_its_memory(
     let killed = json!({ "phase": "Running", "containerStatuses": [{ "name": "plimsoll", "restartCount": 1,
         "state": { "running": {} }, "lastState": { "terminated": { "reason": "OOMKilled", "exitCode": 137, "finishedAt": ago(200) } } }] });
     let killed = replaced(working(2), Kind::Pod, pod("velero", "plimsoll-1", mark, "node-1", killed));
-    let worlds = [stopped, crashing, missing, working(45), killed];
-    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
+    let states = [stopped, crashing, missing, working(45), killed];
+    insta::assert_snapshot!(states.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What to do about a subject: a pure function.
 
-use crate::queue::Blocked;
+use crate::queue::QueueObstacle;
 
 /// The state of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Observed {
     /// What is wrong with its spec.
     pub faults: Vec<String>,
     /// Others of the same kind go first.
-    pub blocked: Option<Blocked>,
+    pub blocked: Option<QueueObstacle>,
     /// What it needs and is not there yet.
     pub missing: Option<String>,
 }
@@ -49,7 +49,7 @@ pub enum Decision {
     /// Write its faults and end it.
     Reject(Vec<String>),
     /// Show the subjects it waits for.
-    Queue(Blocked),
+    Queue(QueueObstacle),
     /// Show what it waits for and reconcile again soon.
     Wait(String),
     /// Start it, or take it over from a dead leader.
@@ -119,7 +119,7 @@ mod tests {
     fn the_table() {
         let begun = Observed { state: SubjectState::InProgress, operation_open: true, ..new() };
         let ended = Observed { state: SubjectState::Ended, ..new() };
-        let blocked = Blocked { behind: vec!["a".to_owned()], position: 1, same_namespaces: false };
+        let blocked = QueueObstacle { behind: vec!["a".to_owned()], position: 1, same_namespaces: false };
         let faults = vec!["spec.x: wrong".to_owned()];
         let cases = [
             ("a new one runs", new(), Decision::Run),

@@ -13,17 +13,13 @@ mod run;
 mod settled;
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use plimsoll_api::plimsoll::v1alpha1::{OperationState, ReasonCount};
 use plimsoll_engine::Error;
 use plimsoll_progress::{Ending, Snapshot, Trees};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use self::decide::SubjectState;
@@ -31,6 +27,7 @@ pub use self::job::Job;
 pub use self::reconcile::run_lifecycle;
 
 use crate::active_operations::ActiveOperations;
+use crate::controller::NamespacedResource;
 use crate::leader_client::LeaderClient;
 use crate::progress_floor::ItemCounters;
 use crate::write_budget::WriteBudget;
@@ -52,14 +49,7 @@ pub struct OperationRuntime {
 /// What differs between the kinds of subject.
 pub trait Lifecycle: Sized + Send + Sync + 'static {
     /// The custom resource.
-    type Resource: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + Sync
-        + 'static;
+    type Resource: NamespacedResource + Serialize;
     /// What its work needs of the process.
     type Context: Send + Sync + 'static;
     /// What it keeps in memory while it runs, beside the tree.

@@ -14,14 +14,14 @@ use super::decide::SubjectState;
 use super::reconcile::{LifecycleController, show_waiting, write_unless_changed};
 use crate::leader_client::LeaderClient;
 use crate::operation_record;
-use crate::queue::{self, Blocked, QueueEntry};
+use crate::queue::{self, QueueEntry, QueueObstacle};
 use crate::subject::Subject;
 
 /// The subjects that have to end or start first, if any.
 pub(super) async fn find_blocking<K: Lifecycle>(
     object: &DynamicObject,
     controller: &LifecycleController<K>,
-) -> Result<Option<Blocked>, Error> {
+) -> Result<Option<QueueObstacle>, Error> {
     let api_resource = ApiResource::erase::<K::Resource>(&());
     let leader = controller.leader();
     let api: Api<DynamicObject> = Api::namespaced_with(leader.client.clone(), &leader.namespace, &api_resource);
@@ -77,7 +77,7 @@ fn ahead_of<'a, K: Lifecycle>(
 pub(super) async fn wait_in_queue<K: Lifecycle>(
     id: &Subject,
     object: &DynamicObject,
-    blocked: &Blocked,
+    blocked: &QueueObstacle,
     leader: &LeaderClient,
 ) -> Result<Action, Error> {
     let why = if blocked.same_namespaces { ", which works on the same namespaces" } else { "" };

@@ -35,12 +35,12 @@ pub struct Run {
 }
 
 /// The greatest median error that is good enough of a steady run, and of any other.
-const STEADY: f64 = 0.15;
+const MAX_STEADY_ERROR: f64 = 0.15;
 const OTHERS: f64 = 0.35;
 /// What the counter could not show may be estimated as badly as by the better of the simple estimators, and a little worse.
-const BESIDE_THE_SIMPLE_WAYS: f64 = 1.2;
+const MAX_RATIO_TO_SIMPLE_METHODS: f64 = 1.2;
 /// A time left must be told in at least this share of the looks.
-const TOLD: f64 = 0.7;
+const MIN_SHOWN_SHARE: f64 = 0.7;
 
 /// What is graded together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,9 +204,9 @@ impl Grade {
     /// The greatest median error that is good enough.
     pub fn bar(&self) -> f64 {
         match self.graded {
-            Graded::Simulated(Kind::Steady) => STEADY,
+            Graded::Simulated(Kind::Steady) => MAX_STEADY_ERROR,
             Graded::Simulated(_) | Graded::Mover => OTHERS,
-            Graded::Trace => OTHERS.max(BESIDE_THE_SIMPLE_WAYS * self.linear.min(self.window)),
+            Graded::Trace => OTHERS.max(MAX_RATIO_TO_SIMPLE_METHODS * self.linear.min(self.window)),
         }
     }
 
@@ -217,7 +217,7 @@ impl Grade {
             let (error, bar) = (self.ours * 100.0, self.bar() * 100.0);
             faults.push(format!("{}: the time left is off by {error:.0} %, allowed are {bar:.0} %", self.name));
         }
-        if self.told < TOLD {
+        if self.told < MIN_SHOWN_SHARE {
             faults.push(format!("{}: a time left is told in {:.0} % of the looks only", self.name, self.told * 100.0));
         }
         if self.false_stalls > 0 {
@@ -233,7 +233,7 @@ impl Grade {
 /// The table, one line for each kind.
 pub fn table(grades: &[Grade]) -> Vec<String> {
     let mut lines = vec![
-        "| run | runs | error of the time left (median) | bar | linear since the start | fixed window of 30 s | told | truth in range | false stalls | hung: named after (allowed) |".to_owned(),
+        "| run | runs | error of the time left (median) | bar | linear since the start | fixed window of 30 s | shown | truth in range | false stalls | hung: named after (allowed) |".to_owned(),
         "|---|---|---|---|---|---|---|---|---|---|".to_owned(),
     ];
     for grade in grades {

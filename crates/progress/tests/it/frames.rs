@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_progress::{
-    Encoder, Ending, Frame, FrameError, FrameOutcome, Graft, Operation, Replica, Snapshot, StallReason, State, Total,
-    Unit, VirtualClock,
+    Encoder, Ending, Frame, FrameError, FrameOutcome, Graft, Meter, Operation, Replica, Snapshot, StallReason, State,
+    Total, Unit, VirtualClock,
 };
 use proptest::prelude::*;
 
@@ -155,6 +155,13 @@ impl Grafting {
         Self { agent: Operation::new("pvb-1", clock.clock()), clock, leader, graft }
     }
 
+    /// A meter of the agent with a total of 100.
+    fn hundred_bytes(&self) -> Meter {
+        let bytes = self.agent.root().meter(Unit::Bytes);
+        bytes.set_total(Total::Final(100));
+        bytes
+    }
+
     fn send(&self, epoch: u64, sequence: u64) -> Snapshot {
         self.graft.apply(&Frame::full(&self.agent.snapshot(), epoch, sequence)).expect("applies");
         self.leader.snapshot()
@@ -180,13 +187,11 @@ fn a_grafted_tree_counts_in_the_task_it_hangs_under() {
 #[test]
 fn an_agent_that_starts_again_takes_nothing_back() {
     let mut it = Grafting::new();
-    let bytes = it.agent.root().meter(Unit::Bytes);
-    bytes.set_total(Total::Final(100));
+    let bytes = it.hundred_bytes();
     bytes.add(70);
     it.send(1, 9);
     it.agent = Operation::new("pvb-1", it.clock.clock());
-    let bytes = it.agent.root().meter(Unit::Bytes);
-    bytes.set_total(Total::Final(100));
+    let bytes = it.hundred_bytes();
     bytes.add(2);
     let snapshot = it.send(2, 1);
     let node = snapshot.node("volumes/demo-data").expect("there");
@@ -196,13 +201,11 @@ fn an_agent_that_starts_again_takes_nothing_back() {
 #[test]
 fn what_an_earlier_process_did_and_the_next_one_skips_counts_once() {
     let mut it = Grafting::new();
-    let bytes = it.agent.root().meter(Unit::Bytes);
-    bytes.set_total(Total::Final(100));
+    let bytes = it.hundred_bytes();
     bytes.add(70);
     it.send(1, 9);
     it.agent = Operation::new("pvb-1", it.clock.clock());
-    let bytes = it.agent.root().meter(Unit::Bytes);
-    bytes.set_total(Total::Final(100));
+    let bytes = it.hundred_bytes();
     let shown = |snapshot: &Snapshot| {
         let counts = snapshot.node("volumes/demo-data").expect("there").meters[0];
         (counts.done, counts.skipped, counts.settled())
@@ -234,8 +237,7 @@ fn a_process_that_is_gone_leaves_nothing_at_work_and_makes_room_for_the_next_one
 
     it.graft.restart();
     it.agent = Operation::new("pvb-1", it.clock.clock());
-    let bytes = it.agent.root().meter(Unit::Bytes);
-    bytes.set_total(Total::Final(100));
+    let bytes = it.hundred_bytes();
     bytes.add(2);
     let snapshot = it.send(2, 1);
     let below: Vec<_> = snapshot.nodes.iter().map(|node| (&*node.path, node.state)).skip(2).collect();

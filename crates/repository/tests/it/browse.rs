@@ -40,14 +40,20 @@ fn snapshots_can_be_listed_searched_dumped_and_measured() {
     assert_eq!(repository.find_snapshot("f00d").expect_err("none").reason(), "SnapshotNotFound");
 }
 
-#[test]
-fn cached_index_files_are_verified() {
+/// A repository with one snapshot, opened with a cache in `cache`.
+fn cached_repository() -> (Testbed, Repository) {
     let testbed = Testbed::new();
     testbed.write("file", "content");
     testbed.backup(&testbed.init());
     let options = OpenOptions { cache: Some(testbed.path("cache")), ..OpenOptions::default() };
     let handle = testbed.runtime.handle().clone();
     let repository = Repository::open(testbed.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
+    (testbed, repository)
+}
+
+#[test]
+fn cached_index_files_are_verified() {
+    let (testbed, repository) = cached_repository();
     let browse = || repository.browse(&task("browse"), &Cancel::default()).map(drop);
     browse().expect("fills the cache");
     let only_file = |folder: std::path::PathBuf| {
@@ -72,12 +78,7 @@ fn cached_index_files_are_verified() {
 
 #[test]
 fn a_stale_cached_index_file_is_removed_only_when_it_is_old() {
-    let testbed = Testbed::new();
-    testbed.write("file", "content");
-    testbed.backup(&testbed.init());
-    let options = OpenOptions { cache: Some(testbed.path("cache")), ..OpenOptions::default() };
-    let handle = testbed.runtime.handle().clone();
-    let repository = Repository::open(testbed.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
+    let (testbed, repository) = cached_repository();
     let folder = testbed.path("cache").join(repository.id().to_string()).join("index");
     std::fs::create_dir_all(&folder).expect("a folder");
     let write = |name: String, minutes: u64| {

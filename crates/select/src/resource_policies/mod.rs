@@ -15,6 +15,7 @@ use volume_policy::{RawVolumePolicy, VolumePolicy};
 pub use volume_policy::{VolumeAction, VolumeActionType, VolumeProperties};
 
 use crate::Error;
+use crate::config_map::{require_version_1, single_document};
 use crate::resources::ResourceMapper;
 
 /// `includeExcludePolicy`: resources to include and exclude; the filters of the spec take precedence.
@@ -69,24 +70,14 @@ pub struct ResourcePolicies {
 impl ResourcePolicies {
     /// Parses the data of a ConfigMap, which must have exactly one key.
     pub fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Error> {
-        match data.values().collect::<Vec<_>>().as_slice() {
-            [text] => Self::parse(text),
-            keys => {
-                Err(Error::ResourcePolicies(format!("the ConfigMap must have exactly one key, found {}", keys.len())))
-            }
-        }
+        single_document(data).map_err(Error::ResourcePolicies).and_then(Self::parse)
     }
 
     /// Parses the YAML document.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let document: Document =
             serde_saphyr::from_str(text).map_err(|error| Error::ResourcePolicies(error.to_string()))?;
-        if document.version != "v1" {
-            return Err(Error::ResourcePolicies(format!(
-                "unsupported version {:?}, expected \"v1\"",
-                document.version
-            )));
-        }
+        require_version_1(&document.version).map_err(Error::ResourcePolicies)?;
         let volumes = document.volume_policies.unwrap_or_default();
         let policies = Self {
             volumes: volumes.into_iter().map(VolumePolicy::compile).collect::<Result<_, _>>()?,

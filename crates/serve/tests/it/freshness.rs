@@ -28,28 +28,28 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// A page shows so many rows of a tree, the first of them for the whole.
 const ROWS_OF_A_PAGE: usize = 300;
 /// What is seen with 160 transfers may be this many seconds old.
-const OLDEST: f64 = 1.0;
+const MAX_AGE: f64 = 1.0;
 /// The leader may use so many cores with 1,000 of them.
 const CORES: f64 = 0.5;
 /// Our own mover tells this often how far it is.
-const MOVER_TELLS: Duration = Duration::from_millis(250);
+const MOVER_FRAME_INTERVAL: Duration = Duration::from_millis(250);
 /// The leader looks this often at its copies of the agents' trees.
-const LEADER_LOOKS: Duration = Duration::from_millis(200);
+const LEADER_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-struct Simulated {
+struct SimulatedTransfer {
     _tree: Operation,
     _registration: TreeRegistration,
     bytes: Meter,
     uid: String,
 }
 
-fn transfer(number: usize, trees: &Trees) -> Simulated {
+fn transfer(number: usize, trees: &Trees) -> SimulatedTransfer {
     let tree = Operation::new(format!("transfer-{number}"), Clock::system());
     let bytes = tree.root().meter(Unit::Bytes);
     bytes.set_total(Total::Final(10_000));
     let (observer, uid) = (tree.observer(), format!("uid-{number}"));
     let shown = trees.register(&uid, move || Some(observer.snapshot()));
-    Simulated { _tree: tree, _registration: shown, bytes, uid }
+    SimulatedTransfer { _tree: tree, _registration: shown, bytes, uid }
 }
 
 fn steps(begun: Instant) -> u64 {
@@ -93,7 +93,7 @@ impl Part {
 }
 
 /// An agent with its transfers, found by its Lease.
-async fn agent(bed: Arc<TestBed>, transfers: usize) -> (Vec<Simulated>, RunningServer) {
+async fn agent(bed: Arc<TestBed>, transfers: usize) -> (Vec<SimulatedTransfer>, RunningServer) {
     let trees = Trees::default();
     let agent = AgentServer::new(bed.client.clone(), NAMESPACE, trees.clone());
     let listening = agent.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
@@ -112,20 +112,20 @@ async fn lead(copies: Trees, tasks: BTreeMap<String, (Task, Meter)>) {
             let seen = copies.snapshot(uid).and_then(|tree| Some(tree.root()?.counts(Unit::Bytes)?.done));
             bytes.set_done(seen.unwrap_or(0));
         }
-        tokio::time::sleep(LEADER_LOOKS).await;
+        tokio::time::sleep(LEADER_POLL_INTERVAL).await;
     }
 }
 
 /// What a reader of the page saw.
 #[derive(Default)]
-struct Seen {
+struct ObservedProgress {
     /// How old each number was when the next word came, or the end.
     ages: Vec<Duration>,
     /// When what is on the page now was written, by row.
     page: BTreeMap<String, Duration>,
 }
 
-impl Seen {
+impl ObservedProgress {
     /// Until now what is on the page was what a person saw.
     fn note_ages(&mut self, now: Duration) {
         if now > SETTLED {
@@ -154,11 +154,11 @@ fn written(row: &Value) -> Option<Duration> {
 }
 
 /// Reads the stream of the page until the time is over, whether or not anything comes.
-async fn read(bed: Arc<TestBed>, begun: Instant) -> Seen {
+async fn read(bed: Arc<TestBed>, begun: Instant) -> ObservedProgress {
     let url = bed.url("/api/operations/backup/velero/b/events");
     let request = reqwest::Client::new().get(url).header("X-Plimsoll-Token", bed.token.reveal());
     let mut answer = request.send().await.unwrap();
-    let (mut rest, mut seen) = (String::new(), Seen::default());
+    let (mut rest, mut seen) = (String::new(), ObservedProgress::default());
     while let Ok(chunk) = timeout_at((begun + MEASURED).into(), answer.chunk()).await {
         rest += &String::from_utf8_lossy(&chunk.unwrap().expect("the stream goes on"));
         while let Some((event, more)) = rest.split_once("\n\n") {
@@ -193,17 +193,17 @@ async fn backup_of(
 }
 
 /// What the movers tell.
-async fn transfer_all(simulated: Vec<Simulated>, begun: Instant) {
+async fn transfer_all(simulated: Vec<SimulatedTransfer>, begun: Instant) {
     loop {
         for one in &simulated {
             one.bytes.set_done(steps(begun));
         }
-        tokio::time::sleep(MOVER_TELLS).await;
+        tokio::time::sleep(MOVER_FRAME_INTERVAL).await;
     }
 }
 
 /// What was seen of so many transfers, and the cores that the leader, the agent and the reader used.
-fn measure(transfers: usize) -> (Seen, [f64; 3]) {
+fn measure(transfers: usize) -> (ObservedProgress, [f64; 3]) {
     let parts = ["leader", "agent", "reader"].map(Part::new);
     let [leader, agents, reader] = &parts;
     let bed = Arc::new(leader.run(TestBed::new(false)));
@@ -250,7 +250,7 @@ fn freshness_and_cost_of_the_dashboard() {
         );
         assert_eq!(seen.page.len(), transfers.min(ROWS_OF_A_PAGE - 1), "all that a page has room for are shown");
         if transfers == 160 {
-            all_held &= held("the oldest number on the page", seen.age(100), OLDEST, "s");
+            all_held &= held("the oldest number on the page", seen.age(100), MAX_AGE, "s");
         } else {
             println!("  the oldest number on the page: {:.2} s, no target", seen.age(100));
             all_held &= held("our server, which is the leader", leader, CORES, "cores");

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use object_store::azure::MicrosoftAzureBuilder;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{client, credentials_text};
-use crate::store::Inner;
+use super::{assemble, client, credentials_text};
 use crate::{AzureAccount, AzureIdentity, Location, Result, Store};
 
 const KNOWN_SETTINGS: &[&str] = &[
@@ -48,11 +47,8 @@ pub(super) fn open(location: &Location) -> Result<Store> {
         .build()
         .map_err(|error| location.invalid(error.to_string()))?;
     let objects = Arc::new(objects);
-    let mut inner = Inner::new(objects.clone(), location.display_name());
-    inner.signer = Some(objects);
-    inner.observers = observers;
-    inner.tuning = location.tuning.clone();
-    Store::assemble(inner, &location.prefix)
+    let signer = objects.clone();
+    assemble(location, objects, signer, observers)
 }
 
 fn account_name(location: &Location) -> Result<&str> {

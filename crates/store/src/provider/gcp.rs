@@ -5,8 +5,7 @@ use std::sync::Arc;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{client, credentials_text};
-use crate::store::Inner;
+use super::{assemble, client, credentials_text};
 use crate::{Location, Result, Store};
 
 pub(super) fn open(location: &Location) -> Result<Store> {
@@ -33,11 +32,8 @@ pub(super) fn open(location: &Location) -> Result<Store> {
         .build()
         .map_err(|error| location.invalid(error.to_string()))?;
     let objects = Arc::new(objects);
-    let mut inner = Inner::new(objects.clone(), location.display_name());
-    inner.signer = Some(objects);
-    inner.observers = observers;
-    inner.tuning = location.tuning.clone();
-    Store::assemble(inner, &location.prefix)
+    let signer = objects.clone();
+    assemble(location, objects, signer, observers)
 }
 
 /// The service account key of the credentials; `None` to use the instance identity.

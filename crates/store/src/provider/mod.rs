@@ -7,10 +7,12 @@ mod gcp;
 use std::path::Path;
 use std::sync::Arc;
 
-use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
+use object_store::signer::Signer;
+use object_store::{BackoffConfig, Certificate, ClientOptions, ObjectStore, RetryConfig};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::http_client::{HttpClientOptions, StoreHttpClient};
+use crate::store::Inner;
 use crate::watchdog::{Observers, WatchedConnector};
 use crate::{Location, Result, Store};
 
@@ -83,6 +85,17 @@ fn client(location: &Location, skip_tls_verify: bool) -> Result<Client> {
         options: options.clone(),
     };
     Ok(Client { options, retry, observers, connector })
+}
+
+/// A store of objects that the client has opened, with the settings that all locations share.
+fn assemble(
+    location: &Location,
+    objects: Arc<dyn ObjectStore>,
+    signer: Arc<dyn Signer>,
+    observers: Arc<Observers>,
+) -> Result<Store> {
+    let inner = Inner { signer: Some(signer), observers, ..Inner::new(objects, location.display_name()) };
+    Store::assemble(Inner { tuning: location.tuning.clone(), ..inner }, &location.prefix)
 }
 
 fn certificates<T, E>(location: &Location, parsed: std::result::Result<Vec<T>, E>) -> Result<Vec<T>> {

@@ -7,14 +7,14 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use kube::Client;
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::load::Load;
-use plimsoll_testkit::measure::{BenchmarkTarget, peak_memory, row, wait_for_operation};
+use plimsoll_testkit::measure::{Arguments, BenchmarkTarget, peak_memory, row, wait_for_operation};
 use plimsoll_testkit::peers::{S3Server, Velero};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Proxy};
@@ -24,24 +24,9 @@ const CLIENTS: usize = 32;
 const BUCKET: &str = "bench";
 const LATENCY: Duration = Duration::from_millis(20);
 
-struct Arguments {
-    plimsoll: PathBuf,
-    namespaces: usize,
-    large: bool,
-    velero: bool,
-}
-
-fn arguments() -> Result<Arguments> {
-    const USAGE: &str = "usage: bench-backup PLIMSOLL [NAMESPACES] [--large] [--without-velero]";
-    let (flags, plain): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("--"));
-    let namespaces = plain.get(1).map_or(Ok(100), |number| number.parse()).context(USAGE)?;
-    let asked = |flag: &str| flags.iter().any(|given| given == flag);
-    let plimsoll = plain.first().context(USAGE)?.into();
-    Ok(Arguments { plimsoll, namespaces, large: asked("--large"), velero: !asked("--without-velero") })
-}
-
 fn main() -> Result<()> {
-    let arguments = arguments()?;
+    let usage = "usage: bench-backup PLIMSOLL [NAMESPACES] [--large] [--without-velero]";
+    let arguments = Arguments::parse(usage, 100)?;
     Cluster::preflight()?;
     Velero::preflight()?;
     // Its own cluster: objects of other tests in a shared one would be backed up too.
@@ -49,11 +34,11 @@ fn main() -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(run(&cluster, &arguments))
 }
 
-async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
+async fn run(cluster: &Cluster, arguments: &Arguments<usize>) -> Result<()> {
     let client = cluster.client().await?;
     let store = S3Server::start("127.0.0.1")?;
     store.create_bucket(BUCKET)?;
-    let load = Load::new("load", arguments.namespaces);
+    let load = Load::new("load", arguments.size);
     println!("{}", row("create, 32 clients", load.create(&client, CLIENTS).await?, None, None));
 
     let ours = BenchmarkTarget::prepare(arguments.plimsoll.clone(), cluster, store.endpoint(), BUCKET).await?;
@@ -67,11 +52,11 @@ async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     compare(&proxy.client().await?, &ours, kubeconfig, "far-20ms", &spec).await?;
     drop(slow);
 
-    if arguments.velero {
+    if !arguments.has("--without-velero") {
         compare_with_velero(cluster, &store, &load).await?;
     }
-    if arguments.large {
-        let more = Load::new("more", arguments.namespaces * 9);
+    if arguments.has("--large") {
+        let more = Load::new("more", arguments.size * 9);
         println!("{}", row("create, 32 clients", more.create(&client, CLIENTS).await?, None, None));
         compare(&client, &ours, cluster.kubeconfig(), "large", &json!({})).await?;
     }

@@ -7,14 +7,13 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use kube::Client;
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::load::{LABEL, Load, Rate};
-use plimsoll_testkit::measure::{BenchmarkTarget, Server, peak_memory, row, wait_for_operation};
+use plimsoll_testkit::measure::{Arguments, BenchmarkTarget, Server, peak_memory, row, wait_for_operation};
 use plimsoll_testkit::peers::{S3Server, Velero};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Proxy, Webhook};
@@ -24,33 +23,19 @@ const CLIENTS: usize = 32;
 const BUCKET: &str = "bench";
 const LATENCY: Duration = Duration::from_millis(20);
 
-struct Arguments {
-    plimsoll: PathBuf,
-    namespaces: usize,
-    velero: bool,
-}
-
-fn arguments() -> Result<Arguments> {
-    const USAGE: &str = "usage: bench-restore PLIMSOLL [NAMESPACES] [--without-velero]";
-    let (flags, plain): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("--"));
-    let namespaces = plain.get(1).map_or(Ok(100), |number| number.parse()).context(USAGE)?;
-    let velero = !flags.iter().any(|flag| flag == "--without-velero");
-    Ok(Arguments { plimsoll: plain.first().context(USAGE)?.into(), namespaces, velero })
-}
-
 fn main() -> Result<()> {
-    let arguments = arguments()?;
+    let arguments = Arguments::parse("usage: bench-restore PLIMSOLL [NAMESPACES] [--without-velero]", 100)?;
     Cluster::preflight()?;
     let cluster = Cluster::start(Lifetime::Bound)?;
     tokio::runtime::Runtime::new()?.block_on(run(&cluster, &arguments))
 }
 
-async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
+async fn run(cluster: &Cluster, arguments: &Arguments<usize>) -> Result<()> {
     let client = cluster.client().await?;
     let store = S3Server::start("127.0.0.1")?;
     store.create_bucket(BUCKET)?;
     let ours = BenchmarkTarget::prepare(arguments.plimsoll.clone(), cluster, store.endpoint(), BUCKET).await?;
-    let load = Load::new("load", arguments.namespaces);
+    let load = Load::new("load", arguments.size);
     let bench = Bench { client: client.clone(), load: load.clone() };
 
     let near = ours.serve(cluster.kubeconfig(), "near").await?;
@@ -63,7 +48,7 @@ async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     with_webhook(cluster, &bench, &ours, &near).await?;
     drop(near);
     with_latency(cluster, &bench, &ours).await?;
-    if arguments.velero {
+    if !arguments.has("--without-velero") {
         compare_with_velero(cluster, &store, &bench).await?;
     }
     Ok(())

@@ -18,7 +18,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_testkit::enclosure::Lifetime;
-use plimsoll_testkit::measure::peak_memory;
+use plimsoll_testkit::measure::{Arguments, peak_memory};
 use plimsoll_testkit::peers::{PlimsollInPods, S3Server, VeleroInPods};
 use plimsoll_testkit::process::Process;
 use plimsoll_testkit::{Cluster, Namespace, Pod, Shape, Volume, cache, memory};
@@ -26,37 +26,21 @@ use rand::rngs::StdRng;
 use rand::{RngCore as _, SeedableRng as _};
 use serde_json::{Value, json};
 
-struct Arguments {
-    plimsoll: PathBuf,
-    scale: u32,
-    movers: bool,
-    pods: bool,
-    extremes: bool,
-}
-
-fn arguments() -> Result<Arguments> {
-    const USAGE: &str = "usage: bench-volumes PLIMSOLL [SCALE] [--movers-only] [--pods-only] [--extremes]";
-    let (flags, plain): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("--"));
-    let asked = |flag: &str| flags.iter().any(|given| given == flag);
-    let scale = plain.get(1).map_or(Ok(1), |number| number.parse()).context(USAGE)?;
-    let plimsoll = plain.first().context(USAGE)?.into();
-    let extremes = asked("--extremes");
-    let (movers, pods) = (!extremes && !asked("--pods-only"), !extremes && !asked("--movers-only"));
-    Ok(Arguments { plimsoll, scale: scale.max(1), movers, pods, extremes })
-}
-
 fn main() -> Result<()> {
-    let arguments = arguments()?;
-    if arguments.extremes {
+    let usage = "usage: bench-volumes PLIMSOLL [SCALE] [--movers-only] [--pods-only] [--extremes]";
+    let arguments = Arguments::parse(usage, 1)?;
+    let extremes = arguments.has("--extremes");
+    let scale = arguments.size.max(1);
+    if extremes {
         println!("one directory with many entries");
-        movers(&arguments, |source| many_entries(source, arguments.scale))?;
+        movers(&arguments, |source| many_entries(source, scale))?;
         println!("one large file");
-        movers(&arguments, |source| large_file(source, arguments.scale))?;
+        movers(&arguments, |source| large_file(source, scale))?;
     }
-    if arguments.movers {
-        movers(&arguments, |source| standard(source, arguments.scale))?;
+    if !extremes && !arguments.has("--pods-only") {
+        movers(&arguments, |source| standard(source, scale))?;
     }
-    if arguments.pods {
+    if !extremes && !arguments.has("--movers-only") {
         Cluster::preflight()?;
         VeleroInPods::preflight()?;
         let cluster = Cluster::start(Lifetime::Bound)?;
@@ -115,7 +99,7 @@ struct Cost {
 
 /// Runs each mover: first backup, unchanged second one, restore into an empty directory. Every figure is printed
 /// immediately, because the whole may take most of an hour, and again in a comparison at the end.
-fn movers(arguments: &Arguments, fill: impl Fn(&Path) -> Result<()>) -> Result<()> {
+fn movers(arguments: &Arguments<u32>, fill: impl Fn(&Path) -> Result<()>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let source = folder.path().join("source");
     std::fs::create_dir(&source)?;
@@ -217,10 +201,10 @@ fn peak_of(mover: u32) -> u64 {
 
 /// The whole backup through pods: the big volume and a small one in one pod; an unchanged second backup; and a pod with eight
 /// small volumes, for the fixed cost of each.
-async fn pods(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
+async fn pods(cluster: &Cluster, arguments: &Arguments<u32>) -> Result<()> {
     let client = cluster.client().await?;
     let store = S3Server::start(&cluster.machine()?.addresses().host())?;
-    let load = Box::pin(Load::start(cluster, &client, arguments.scale)).await?;
+    let load = Box::pin(Load::start(cluster, &client, arguments.size.max(1))).await?;
 
     store.create_bucket("velero")?;
     let velero = VeleroInPods::install(cluster, store.endpoint(), "velero").await?;

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::DataDownload;
@@ -21,18 +19,6 @@ use crate::csi::AWAITED_VOLUME;
 const RECLAIM_POLICY: &str = "plimsoll.dev/reclaim-policy";
 
 impl ExposedTransfer for DataDownload {
-    fn mover(&self) -> Option<&str> {
-        self.spec.data_mover.as_deref()
-    }
-
-    fn accepted(&self) -> Option<&Time> {
-        self.status.as_ref()?.accepted_timestamp.as_ref()
-    }
-
-    fn limit(&self) -> Option<&GoDuration> {
-        self.spec.operation_timeout.as_ref()
-    }
-
     async fn expose(&self, exposer: &Exposer) -> Result<ExposeStep, Error> {
         let Some(target) = target(self, exposer).await? else {
             return Ok(ExposeStep::Waiting(format!("for claim {} to be restored", path(self))));
@@ -94,7 +80,7 @@ async fn hand_over(download: &DataDownload, exposer: &Exposer) -> Result<bool, E
     let ours = ListParams::default().labels(&format!("{}={uid}", labels::TRANSFER_UID));
     let found = volumes.list(&ours).await.map_err(|e| Error::api("list volumes", e))?.items.into_iter().next();
     match found {
-        Some(volume) => give(download, exposer, &volume).await,
+        Some(volume) => bind_to_claim(download, exposer, &volume).await,
         None => Ok(true),
     }
 }
@@ -122,7 +108,7 @@ async fn secure(download: &DataDownload, exposer: &Exposer, volume: &str) -> Res
 }
 
 /// Binds a released volume to the restored claim. Returns whether it is bound.
-async fn give(download: &DataDownload, exposer: &Exposer, volume: &PersistentVolume) -> Result<bool, Error> {
+async fn bind_to_claim(download: &DataDownload, exposer: &Exposer, volume: &PersistentVolume) -> Result<bool, Error> {
     let name = volume.name_any();
     let policy = volume.annotations().get(RECLAIM_POLICY).cloned().unwrap_or_else(|| "Delete".into());
     let released = json!({

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
+use plimsoll_api::velero::DataMovement;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_engine::{Error, kill};
@@ -82,13 +82,7 @@ enum ExposeStep {
 }
 
 /// A transfer whose volume has to be exposed.
-trait ExposedTransfer: Transfer {
-    /// The data mover.
-    fn mover(&self) -> Option<&str>;
-    /// When it was accepted.
-    fn accepted(&self) -> Option<&Time>;
-    /// Timeout of creating the volume, if it is set.
-    fn limit(&self) -> Option<&GoDuration>;
+trait ExposedTransfer: Transfer + DataMovement {
     /// Does the next step to expose the volume.
     fn expose(&self, exposer: &Exposer) -> impl Future<Output = Result<ExposeStep, Error>> + Send;
     /// Does the next clean-up step. Returns whether everything is cleaned up.
@@ -105,7 +99,7 @@ pub async fn run_exposer(exposer: Arc<Exposer>) {
 
 async fn reconcile<T: ExposedTransfer>(object: Arc<T>, exposer: Arc<Exposer>) -> Result<Action, Error> {
     // The transfers of other data movers are not ours.
-    if !matches!(object.mover(), None | Some("" | "velero")) {
+    if !matches!(object.data_mover(), None | Some("" | "velero")) {
         return Ok(Action::await_change());
     }
     exposer.leader.fence.check()?;
@@ -159,7 +153,7 @@ async fn apply_step<T: ExposedTransfer>(exposer: &Exposer, object: &T, step: Exp
         }
         ExposeStep::Refused(why) => write(exposer, object, &failed(format!("VolumeProvisioningFailed: {why}"))).await,
         ExposeStep::Waiting(why) if is_over(object, now) => {
-            write(exposer, object, &failed(format!("VolumeProvisioningFailed: it took too long, waiting {why}"))).await
+            write(exposer, object, &failed(format!("VolumeProvisioningFailed: timed out waiting {why}"))).await
         }
         ExposeStep::Waiting(why) => {
             let message = format!("waiting {why}");
@@ -172,8 +166,8 @@ async fn apply_step<T: ExposedTransfer>(exposer: &Exposer, object: &T, step: Exp
 }
 
 fn is_over<T: ExposedTransfer>(object: &T, now: Timestamp) -> bool {
-    let Some(since) = object.accepted() else { return false };
-    let limit = object.limit().and_then(GoDuration::as_std).unwrap_or_default().max(MIN_TIMEOUT);
+    let Some(since) = object.accepted_timestamp() else { return false };
+    let limit = object.operation_timeout().and_then(GoDuration::as_std).unwrap_or_default().max(MIN_TIMEOUT);
     now.duration_since(since.0) > SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX)
 }
 

@@ -1,10 +1,8 @@
 //! A volume from a snapshot: the snapshot moves into the server's namespace, and a claim begins as it.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_engine::{Error, kill};
@@ -23,18 +21,6 @@ fn text<'a>(value: &'a Value, place: &str) -> &'a str {
 }
 
 impl ExposedTransfer for DataUpload {
-    fn mover(&self) -> Option<&str> {
-        self.spec.data_mover.as_deref()
-    }
-
-    fn accepted(&self) -> Option<&Time> {
-        self.status.as_ref()?.accepted_timestamp.as_ref()
-    }
-
-    fn limit(&self) -> Option<&GoDuration> {
-        self.spec.operation_timeout.as_ref()
-    }
-
     async fn expose(&self, exposer: &Exposer) -> Result<ExposeStep, Error> {
         let source = Source::read(exposer, self).await?;
         let own = read(&contents(&exposer.leader.client), &self.name_any()).await?;

@@ -45,7 +45,7 @@ pub use transfer_monitor::TransferMonitor;
 pub use volume_info::{ClaimInfo, skipped};
 
 pub(crate) use backup::{UNMOUNTED, windows_refused};
-pub(crate) use policy::{Choice, VolumeBinding, claim_name, never, volumes};
+pub(crate) use policy::{Choice, VolumeBinding, claim_name, unsupported_type, volumes};
 pub(crate) use volume_reader::VolumeReader;
 
 use kube::ResourceExt;

@@ -83,7 +83,7 @@ impl BlockableTransfer for PodVolumeRestore {
         if Transfer::node(self).is_some() {
             return Ok(stuck(&path, &pod));
         }
-        if Self::suits(&pod) {
+        if Self::is_pod_ready(&pod) {
             let node = pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
             return of_agent(&node, &TransferPhase::New, None, agents).await;
         }

@@ -73,7 +73,7 @@ impl FsBackupPolicy {
 
     /// Whether any volume of a pod may be backed up. Cheap; `false` is certain.
     pub fn concern(&self, pod: &Value) -> bool {
-        let any = volumes(pod).any(|volume| never(volume).is_none());
+        let any = volumes(pod).any(|volume| unsupported_type(volume).is_none());
         (any && (self.by_default || self.has_volume_policies())) || !listed(pod, labels::BACKUP_VOLUMES).is_empty()
     }
 
@@ -81,7 +81,7 @@ impl FsBackupPolicy {
     pub fn choose(&self, pod: &Value, volume: &Value, binding: VolumeBinding<'_>) -> Choice {
         let name = volume["name"].as_str().unwrap_or_default();
         let named = listed(pod, labels::BACKUP_VOLUMES).contains(&name);
-        if let Some(kind) = never(volume) {
+        if let Some(kind) = unsupported_type(volume) {
             return if named {
                 Choice::Refuse { why: format!("{kind} volumes are not backed up"), named }
             } else {
@@ -162,7 +162,7 @@ fn unusable(binding: VolumeBinding<'_>) -> Option<String> {
 }
 
 /// Whether this volume is of a kind that is never backed up, and which.
-pub(crate) fn never(volume: &Value) -> Option<&'static str> {
+pub(crate) fn unsupported_type(volume: &Value) -> Option<&'static str> {
     let token = volume["name"].as_str().is_some_and(|name| name.starts_with("default-token"));
     let kind = UNSUPPORTED_VOLUME_TYPES.into_iter().find(|kind| volume.get(kind).is_some_and(|value| !value.is_null()));
     kind.or(token.then_some("token"))

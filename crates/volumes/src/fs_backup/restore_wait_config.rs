@@ -119,7 +119,7 @@ fn strict(text: &str) -> Result<Map<String, Value>, String> {
     let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
     let read: SecurityContext = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
     let read = serde_json::to_value(read).map_err(|error| error.to_string())?;
-    match (lost(&value, &read), value) {
+    match (unknown_field(&value, &read), value) {
         (Some(field), _) => Err(format!("unknown field {field}")),
         (None, Value::Object(fields)) => Ok(fields),
         (None, _) => Err("not a securityContext".into()),
@@ -127,10 +127,10 @@ fn strict(text: &str) -> Result<Map<String, Value>, String> {
 }
 
 /// The first field that the parser dropped.
-fn lost(value: &Value, read: &Value) -> Option<String> {
+fn unknown_field(value: &Value, read: &Value) -> Option<String> {
     let fields = value.as_object()?.iter().filter(|(_, value)| !value.is_null());
     fields.into_iter().find_map(|(field, value)| match read.get(field) {
         None => Some(field.clone()),
-        Some(read) => lost(value, read).map(|below| format!("{field}.{below}")),
+        Some(read) => unknown_field(value, read).map(|below| format!("{field}.{below}")),
     })
 }

@@ -35,7 +35,7 @@ impl RepositoryKey {
     }
 
     /// The one that a pod volume's snapshot lies in.
-    pub fn holds(transfer: &PodVolumeBackup) -> Self {
+    pub fn of_pod_volume_backup(transfer: &PodVolumeBackup) -> Self {
         let spec = &transfer.spec;
         let namespace = spec.pod.as_ref().and_then(|pod| pod.namespace.clone());
         let location = spec.backup_storage_location.clone().unwrap_or_default();
@@ -71,12 +71,12 @@ pub async fn open(
 ) -> Result<Repository, Error> {
     let password = password::read(client, server_namespace).await?;
     let password = password.ok_or_else(|| password::missing(server_namespace))?.secret;
-    let place = place(client, server_namespace, location, key).await?;
+    let place = repository_location(client, server_namespace, location, key).await?;
     Ok(Repository { location: place, password })
 }
 
 /// The path of the repository of a namespace in a location.
-pub(super) async fn place(
+pub(super) async fn repository_location(
     client: &Client,
     server_namespace: &str,
     location: &BackupStorageLocation,

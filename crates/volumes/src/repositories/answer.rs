@@ -68,14 +68,14 @@ pub(super) async fn answer_request(
 }
 
 /// A repository that can be read.
-pub(super) struct Opened<'a> {
+pub(super) struct OpenedRepository<'a> {
     key: RepositoryKey,
     repository: Repository,
     repositories: &'a Repositories,
     task: Task,
 }
 
-impl<'a> Opened<'a> {
+impl<'a> OpenedRepository<'a> {
     pub(super) async fn of(
         repository: &BackupRepository,
         repositories: &'a Repositories,
@@ -114,7 +114,7 @@ async fn find_answer(
     repositories: &Repositories,
 ) -> Result<Answer, Error> {
     let operation = Operation::new(format!("repository {}", repository.name_any()), Clock::system());
-    let opened = Opened::of(repository, repositories, operation.root()).await?;
+    let opened = OpenedRepository::of(repository, repositories, operation.root()).await?;
     let location = find_location(repositories, &opened.key.location).await?;
     if request.asked.removes() && is_read_only(&location) {
         let name = &opened.key.location;
@@ -146,7 +146,7 @@ async fn find_answer(
 /// Finds orphans. The references are read after the snapshots: a snapshot that appears later is not listed, and one that is
 /// referred to later belongs to a backup that had not ended.
 async fn find_orphans(
-    opened: &Opened<'_>,
+    opened: &OpenedRepository<'_>,
     references: impl Future<Output = Result<References, Error>>,
     age: SignedDuration,
     delete: bool,
@@ -178,7 +178,7 @@ async fn find_orphans(
 
 /// Reports the locks, and removes stale ones if that is requested.
 pub(super) async fn report_locks(
-    opened: &Opened<'_>,
+    opened: &OpenedRepository<'_>,
     known: &mut RepositoryState,
     remove: bool,
 ) -> Result<Vec<LockReport>, Error> {

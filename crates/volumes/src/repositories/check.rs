@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::access::{self, RepositoryKey, from_mover_error, repository_name};
 use super::check_state::{
-    CheckInputs, LastCheck, READY_CHECK_INTERVAL, RepositoryState, due, location_identity, pause, pause_left,
+    CheckInputs, LastCheck, READY_CHECK_INTERVAL, RepositoryState, location_identity, pause, pause_left,
+    time_until_next_check,
 };
 use super::status::write_status;
 use super::{Repositories, locks, password};
@@ -29,7 +30,7 @@ pub(super) async fn check_if_due(
     let location = read_location(repositories, &RepositoryKey::of(repository).location).await?.map(location_identity);
     let password = password_version(repositories).await;
     let inputs = CheckInputs { password, spec: repository.spec.clone(), location };
-    if let Some(left) = due(known, &inputs, Instant::now()) {
+    if let Some(left) = time_until_next_check(known, &inputs, Instant::now()) {
         // The locks of a repository that does not open are unknown.
         let locks =
             if known.failures == 0 { locks::check_if_due(repository, known, repositories).await? } else { left };
@@ -80,7 +81,9 @@ pub(super) async fn check(
         return Err(unusable(format!("BackupRepository {}: spec.volumeNamespace is empty", repository.name_any())));
     }
     let secret = password::ensure(repositories, task).await?.secret;
-    let place = access::place(&repositories.leader.client, &repositories.leader.namespace, &location, &key).await?;
+    let place =
+        access::repository_location(&repositories.leader.client, &repositories.leader.namespace, &location, &key)
+            .await?;
     let read_only = is_read_only(&location);
     repositories.leader.fence.check()?;
     kill::point("repository.ensure.before");
@@ -114,7 +117,7 @@ fn unusable(message: String) -> Error {
 /// The location of a repository.
 pub(super) async fn find_location(repositories: &Repositories, name: &str) -> Result<BackupStorageLocation, Error> {
     let found = read_location(repositories, name).await?;
-    found.ok_or_else(|| unusable(format!("there is no BackupStorageLocation {name:?}")))
+    found.ok_or_else(|| unusable(format!("BackupStorageLocation {name:?} not found")))
 }
 
 pub(super) async fn read_location(

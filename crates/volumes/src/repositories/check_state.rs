@@ -59,7 +59,7 @@ impl RepositoryState {
 }
 
 /// Time until the next check of a repository; `None` means now.
-pub(super) fn due(known: &RepositoryState, inputs: &CheckInputs, now: Instant) -> Option<Duration> {
+pub(super) fn time_until_next_check(known: &RepositoryState, inputs: &CheckInputs, now: Instant) -> Option<Duration> {
     let check = known.last_check.as_ref()?;
     Some(check.next.saturating_duration_since(now)).filter(|left| check.inputs == *inputs && !left.is_zero())
 }
@@ -119,18 +119,18 @@ mod tests {
         };
         let mut known = RepositoryState::default();
         let now = Instant::now();
-        assert_eq!(due(&known, &inputs, now), None, "it has not been checked");
+        assert_eq!(time_until_next_check(&known, &inputs, now), None, "it has not been checked");
         assert!(!known.has_checked(inputs.location.as_ref()));
         known.record_check(LastCheck { next: now + READY_CHECK_INTERVAL, inputs: inputs.clone() });
-        assert_eq!(due(&known, &inputs, now), Some(READY_CHECK_INTERVAL));
-        assert_eq!(due(&known, &inputs, now + READY_CHECK_INTERVAL), None);
+        assert_eq!(time_until_next_check(&known, &inputs, now), Some(READY_CHECK_INTERVAL));
+        assert_eq!(time_until_next_check(&known, &inputs, now + READY_CHECK_INTERVAL), None);
         let other = BackupRepositorySpec { volume_namespace: Some("shop".into()), ..inputs.spec.clone() };
         for changed in [
             CheckInputs { password: Some("2".into()), ..inputs.clone() },
             CheckInputs { password: None, ..inputs.clone() },
             CheckInputs { spec: other, ..inputs.clone() },
         ] {
-            assert_eq!(due(&known, &changed, now), None, "{changed:?}");
+            assert_eq!(time_until_next_check(&known, &changed, now), None, "{changed:?}");
             assert!(known.has_checked(changed.location.as_ref()));
         }
         for moved in [
@@ -143,7 +143,7 @@ mod tests {
             None,
         ] {
             let changed = CheckInputs { location: moved, ..inputs.clone() };
-            assert_eq!(due(&known, &changed, now), None, "{changed:?}");
+            assert_eq!(time_until_next_check(&known, &changed, now), None, "{changed:?}");
             assert!(!known.has_checked(changed.location.as_ref()), "the phase is not trusted: {changed:?}");
         }
         for same in [
@@ -151,7 +151,10 @@ mod tests {
             with("backupSyncPeriod", json!("1m")),
             with("validationFrequency", json!("1m")),
         ] {
-            assert_eq!(due(&known, &CheckInputs { location: same, ..inputs.clone() }, now), Some(READY_CHECK_INTERVAL));
+            assert_eq!(
+                time_until_next_check(&known, &CheckInputs { location: same, ..inputs.clone() }, now),
+                Some(READY_CHECK_INTERVAL)
+            );
         }
     }
 

@@ -18,7 +18,7 @@ fn by_repository(transfers: &[PodVolumeBackup], location: &str) -> BTreeMap<Repo
         let id = transfer.status.as_ref().and_then(|status| status.snapshot_id.clone());
         if let Some(id) = id.filter(|id| !id.is_empty()) {
             // The location may have another name in this cluster than where the backup was made.
-            let key = RepositoryKey { location: location.to_owned(), ..RepositoryKey::holds(transfer) };
+            let key = RepositoryKey { location: location.to_owned(), ..RepositoryKey::of_pod_volume_backup(transfer) };
             all.entry(key).or_default().push(id);
         }
     }

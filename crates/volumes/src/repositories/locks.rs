@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::Repositories;
 use super::access::RepositoryKey;
-use super::answer::{Opened, report_locks};
+use super::answer::{OpenedRepository, report_locks};
 use super::check::find_location;
 use super::check_state::RepositoryState;
 use crate::storage_location::is_read_only;
@@ -61,7 +61,7 @@ async fn remove_stale_locks(
         return Ok(0);
     }
     let operation = Operation::new(format!("locks of {}", repository.name_any()), Clock::system());
-    let opened = Opened::of(repository, repositories, operation.root()).await?;
+    let opened = OpenedRepository::of(repository, repositories, operation.root()).await?;
     let locks = report_locks(&opened, known, true).await?;
     for lock in locks.iter().filter(|lock| lock.removed) {
         let name = repository.name_any();

@@ -51,7 +51,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Pass
 pub(super) fn missing(namespace: &str) -> Error {
     Error::Volumes {
         reason: "RepositoryPasswordMissing",
-        message: format!("there is no secret {namespace}/{PASSWORD_SECRET}, which holds the repositories' password"),
+        message: format!("secret {namespace}/{PASSWORD_SECRET} with the password of the repositories not found"),
         retryable: false,
     }
 }
@@ -135,7 +135,7 @@ fn unknown(namespace: &str, location: &str) -> Error {
     Error::Volumes {
         reason: "RepositoryPasswordMissing",
         message: format!(
-            "there is no secret {namespace}/{PASSWORD_SECRET}, and none is made up while location {location} is unavailable: it \
+            "secret {namespace}/{PASSWORD_SECRET} not found, and none is created while location {location} is unavailable: it \
              may hold repositories that have a password. Make the location available or remove it, or create the secret with \
              the key {PASSWORD_KEY}"
         ),
@@ -167,7 +167,8 @@ async fn find_default_password(
     adopt: bool,
     task: &Task,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let place = access::place(&repositories.leader.client, &repositories.leader.namespace, location, key).await?;
+    let place =
+        access::repository_location(&repositories.leader.client, &repositories.leader.namespace, location, key).await?;
     let name = place.name();
     let repository = Repository { location: place, password: Secret::new(DEFAULT_PASSWORD) };
     match run(key, repository, plimsoll_mover::Work::Snapshots, task).await {

@@ -30,7 +30,7 @@ pub async fn require(repositories: &Repositories, key: &RepositoryKey, task: &Ta
     // Locked for one attempt only: other tasks use the repository, too.
     let open = || async {
         let mut known = lock_state(&known, &name, task).await;
-        let Opened { repository, location, result } = try_open(repositories, &name, &known, task).await?;
+        let OpenedRepository { repository, location, result } = try_open(repositories, &name, &known, task).await?;
         let Some(result) = result else { return Ok(repository) };
         let written = save_result(&repository, &mut known, repositories, location, &result).await?;
         result.map(|_| written)
@@ -48,7 +48,7 @@ async fn lock_state<'k>(known: &'k Mutex<RepositoryState>, name: &str, task: &Ta
 }
 
 /// A repository whose state is known.
-struct Opened {
+struct OpenedRepository {
     repository: BackupRepository,
     location: Option<BackupStorageLocationSpec>,
     /// The result of opening it, if it was not known to be ready.
@@ -61,16 +61,16 @@ async fn try_open(
     name: &str,
     known: &RepositoryState,
     task: &Task,
-) -> Result<Opened, Error> {
+) -> Result<OpenedRepository, Error> {
     let repository = repositories.leader.api::<BackupRepository>().get(name).await;
     let repository = repository.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))?;
     let location = read_location(repositories, &RepositoryKey::of(&repository).location).await?.map(location_identity);
     let phase = repository.status.as_ref().and_then(|status| status.phase.as_ref());
     if phase == Some(&RepositoryPhase::Ready) && known.has_checked(location.as_ref()) {
-        return Ok(Opened { repository, location, result: None });
+        return Ok(OpenedRepository { repository, location, result: None });
     }
     match check(&repository, repositories, task).await {
         Err(error) if error.is_retryable() || matches!(error, Error::Fenced(_)) => Err(error),
-        result => Ok(Opened { repository, location, result: Some(result) }),
+        result => Ok(OpenedRepository { repository, location, result: Some(result) }),
     }
 }

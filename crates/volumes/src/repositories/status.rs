@@ -69,7 +69,9 @@ async fn identifier(repository: &BackupRepository, repositories: &Repositories) 
     }
     let location = find_location(repositories, &key.location).await.ok()?;
     let place =
-        access::place(&repositories.leader.client, &repositories.leader.namespace, &location, &key).await.ok()?;
+        access::repository_location(&repositories.leader.client, &repositories.leader.namespace, &location, &key)
+            .await
+            .ok()?;
     restic_identifier(&place).filter(|address| repository.spec.restic_identifier.as_ref() != Some(address))
 }
 

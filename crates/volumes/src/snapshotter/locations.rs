@@ -41,7 +41,7 @@ fn pick(
     const FIELD: &str = "spec.volumeSnapshotLocations";
     const FLAG: &str = "--default-volume-snapshot-locations";
     if let Some(absent) = named.iter().find(|name| !all.iter().any(|one| one.name_any() == **name)) {
-        return Err(format!("{FIELD}: there is no VolumeSnapshotLocation {absent}"));
+        return Err(format!("{FIELD}: VolumeSnapshotLocation {absent} not found"));
     }
     let mut providers: BTreeMap<String, Vec<VolumeSnapshotLocation>> = BTreeMap::new();
     for location in all {
@@ -115,7 +115,7 @@ impl SnapshotLocations {
         let found = self.services.leader.api::<VolumeSnapshotLocation>().get_opt(name).await;
         let found = found.map_err(|e| Error::api(format!("read VolumeSnapshotLocation {name}"), e))?;
         let Some(location) = found else {
-            return Ok(Err(format!("there is no VolumeSnapshotLocation {name}")));
+            return Ok(Err(format!("VolumeSnapshotLocation {name} not found")));
         };
         match self.snapshotter(&location).await {
             Ok(snapshotter) => Ok(Ok(snapshotter)),
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(picked(all(), &["b"]), Ok(vec!["b".to_owned(), "g".to_owned()]));
         assert!(picked(all(), &[]).unwrap_err().contains("provider velero.io/aws has more than one"));
         assert!(picked(all(), &["a", "b"]).unwrap_err().contains("both of provider velero.io/aws"));
-        assert!(picked(all(), &["none"]).unwrap_err().contains("there is no VolumeSnapshotLocation none"));
+        assert!(picked(all(), &["none"]).unwrap_err().contains("VolumeSnapshotLocation none not found"));
     }
 
     #[test]

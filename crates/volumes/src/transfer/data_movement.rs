@@ -6,13 +6,15 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::ResourceExt;
 use plimsoll_api::labels;
-use plimsoll_api::velero::v1::{
-    PodVolumeBackup, PodVolumeRestore, UploaderType, parallel_files_download, parallel_files_upload, write_sparse_files,
-};
+use plimsoll_api::velero::DataMovement;
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, UploaderType, parallel_files_upload};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
-use plimsoll_mover::{Backup, MoverKind, Outcome, Restore, Work};
+use plimsoll_mover::{Backup, MoverKind, Outcome, Work};
+use plimsoll_operations::controller::NamespacedResource;
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::pod_volume::restore_work;
 use super::{Transfer, TransferError, VolumePath};
 
 /// The volume's name in the pod that holds it.
@@ -30,13 +32,23 @@ pub fn kind_of(object: &impl ResourceExt) -> MoverKind {
     }
 }
 
-fn holder(object: &impl ResourceExt) -> ObjectReference {
-    ObjectReference { namespace: object.namespace(), name: Some(object.name_any()), ..ObjectReference::default() }
+/// In what the two directions differ.
+trait MovementJob: DataMovement + NamespacedResource + Serialize {
+    /// See [`Transfer::expected_bytes`].
+    fn expected_bytes(&self) -> Option<u64> {
+        None
+    }
+    /// See [`Transfer::work`].
+    fn work(&self, path: &VolumePath) -> Result<Work, TransferError>;
+    /// See [`Transfer::start_status`].
+    fn start_status(directory: &Path, node: &str) -> Value;
+    /// See [`Transfer::ended`].
+    fn ended(outcome: &Outcome) -> Value;
 }
 
-impl Transfer for DataUpload {
+impl<T: MovementJob> Transfer for T {
     fn pod(&self) -> ObjectReference {
-        holder(self)
+        ObjectReference { namespace: self.namespace(), name: Some(self.name_any()), ..ObjectReference::default() }
     }
 
     fn volume(&self) -> &str {
@@ -44,22 +56,44 @@ impl Transfer for DataUpload {
     }
 
     fn repository_namespace(&self) -> String {
-        self.spec.source_namespace.clone().unwrap_or_default()
+        self.source_namespace().unwrap_or_default().to_owned()
     }
 
     fn uploader(&self) -> UploaderType {
         UploaderType::from(kind_of(self).uploader_type())
     }
 
-    /// Empty until its volume is exposed on a node.
-    fn node(&self) -> Option<&str> {
-        Some(self.status.as_ref().and_then(|status| status.node.as_deref()).unwrap_or_default())
+    fn expected_bytes(&self) -> Option<u64> {
+        MovementJob::expected_bytes(self)
     }
 
-    fn suits(_: &Pod) -> bool {
+    /// Empty until its volume is exposed on a node.
+    fn node(&self) -> Option<&str> {
+        Some(DataMovement::node(self).unwrap_or_default())
+    }
+
+    fn is_pod_ready(_: &Pod) -> bool {
         true
     }
 
+    fn work(&self, path: &VolumePath) -> Result<Work, TransferError> {
+        MovementJob::work(self, path)
+    }
+
+    fn start_status(directory: &Path, node: &str) -> Value {
+        <T as MovementJob>::start_status(directory, node)
+    }
+
+    fn waiting_restore(&self) -> Result<Option<&str>, TransferError> {
+        Ok(None)
+    }
+
+    fn ended(outcome: &Outcome) -> Value {
+        <T as MovementJob>::ended(outcome)
+    }
+}
+
+impl MovementJob for DataUpload {
     fn work(&self, path: &VolumePath) -> Result<Work, TransferError> {
         let spec = &self.spec;
         let claim = spec.source_pvc.clone().unwrap_or_default();
@@ -79,61 +113,22 @@ impl Transfer for DataUpload {
         json!({ "path": directory.display().to_string(), "node": node })
     }
 
-    fn waiting_restore(&self) -> Result<Option<&str>, TransferError> {
-        Ok(None)
-    }
-
     fn ended(outcome: &Outcome) -> Value {
         PodVolumeBackup::ended(outcome)
     }
 }
 
-impl Transfer for DataDownload {
+impl MovementJob for DataDownload {
     fn expected_bytes(&self) -> Option<u64> {
         self.spec.snapshot_size.and_then(|size| u64::try_from(size).ok())
     }
 
-    fn pod(&self) -> ObjectReference {
-        holder(self)
-    }
-
-    fn volume(&self) -> &str {
-        VOLUME
-    }
-
-    fn repository_namespace(&self) -> String {
-        self.spec.source_namespace.clone().unwrap_or_default()
-    }
-
-    fn uploader(&self) -> UploaderType {
-        UploaderType::from(kind_of(self).uploader_type())
-    }
-
-    /// Empty until its volume is exposed on a node.
-    fn node(&self) -> Option<&str> {
-        Some(self.status.as_ref().and_then(|status| status.node.as_deref()).unwrap_or_default())
-    }
-
-    fn suits(_: &Pod) -> bool {
-        true
-    }
-
     fn work(&self, path: &VolumePath) -> Result<Work, TransferError> {
-        let snapshot = self.spec.snapshot_id.clone().filter(|id| !id.is_empty());
-        let snapshot = snapshot.ok_or_else(|| TransferError::Invalid("spec.snapshotID is empty".into()))?;
-        let settings = &self.spec.data_mover_config;
-        let mut restore = Restore::new(snapshot, &path.path);
-        restore.parallel = parallel_files_download(settings).map_err(TransferError::Invalid)?;
-        restore.sparse = write_sparse_files(settings).map_err(TransferError::Invalid)?.unwrap_or(true);
-        Ok(Work::Restore(restore))
+        restore_work(self.spec.snapshot_id.as_deref(), &self.spec.data_mover_config, path)
     }
 
     fn start_status(_: &Path, node: &str) -> Value {
         json!({ "node": node })
-    }
-
-    fn waiting_restore(&self) -> Result<Option<&str>, TransferError> {
-        Ok(None)
     }
 
     fn ended(outcome: &Outcome) -> Value {

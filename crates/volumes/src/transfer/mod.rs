@@ -11,17 +11,14 @@ mod record;
 pub mod restore_wait;
 mod volume_path;
 
-use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use plimsoll_api::velero::VolumeTransfer;
 use plimsoll_api::velero::v1::UploaderType;
 use plimsoll_mover::{Outcome, Work};
+use plimsoll_operations::controller::NamespacedResource;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use self::error::TransferError;
@@ -40,17 +37,7 @@ pub const INNER_PATH: &str = "plimsoll.dev/path";
 pub const PLACED_AT: &str = "plimsoll.dev/placed-at";
 
 /// A custom resource that requests the movement of a volume's data, as a mover needs it.
-pub trait Transfer:
-    VolumeTransfer
-    + Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Serialize
-    + Send
-    + Sync
-    + 'static
-{
+pub trait Transfer: VolumeTransfer + NamespacedResource + Serialize {
     /// The pod that has the volume.
     fn pod(&self) -> ObjectReference;
     /// The volume's name in the pod.
@@ -66,7 +53,7 @@ pub trait Transfer:
     /// The node that runs it, if that is known without its pod.
     fn node(&self) -> Option<&str>;
     /// Whether a pod is ready for it.
-    fn suits(pod: &Pod) -> bool;
+    fn is_pod_ready(pod: &Pod) -> bool;
     /// The path below the volume that it is about, if not all of it.
     fn inner(&self) -> Option<PathBuf> {
         None

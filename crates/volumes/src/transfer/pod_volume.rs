@@ -1,5 +1,6 @@
 //! PodVolumeBackup and PodVolumeRestore as transfers.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -12,6 +13,20 @@ use serde_json::{Value, json};
 
 use super::message::{EMPTY, incomplete, with_warnings};
 use super::{INNER_PATH, PLACED_AT, RESTORE_WAIT, Transfer, TransferError, VolumePath};
+
+/// The job that restores a snapshot, for both kinds of transfers that restore.
+pub(super) fn restore_work(
+    snapshot: Option<&str>,
+    settings: &BTreeMap<String, String>,
+    path: &VolumePath,
+) -> Result<Work, TransferError> {
+    let snapshot = snapshot.filter(|id| !id.is_empty());
+    let snapshot = snapshot.ok_or_else(|| TransferError::Invalid("spec.snapshotID is empty".into()))?;
+    let mut restore = Restore::new(snapshot, &path.path);
+    restore.parallel = parallel_files_download(settings).map_err(TransferError::Invalid)?;
+    restore.sparse = write_sparse_files(settings).map_err(TransferError::Invalid)?.unwrap_or(true);
+    Ok(Work::Restore(restore))
+}
 
 impl Transfer for PodVolumeBackup {
     fn pod(&self) -> ObjectReference {
@@ -34,7 +49,7 @@ impl Transfer for PodVolumeBackup {
         Some(self.spec.node.as_deref().unwrap_or_default())
     }
 
-    fn suits(_: &Pod) -> bool {
+    fn is_pod_ready(_: &Pod) -> bool {
         true
     }
 
@@ -109,20 +124,14 @@ impl Transfer for PodVolumeRestore {
     }
 
     /// Its volumes are mounted once the container that waits for them runs.
-    fn suits(pod: &Pod) -> bool {
+    fn is_pod_ready(pod: &Pod) -> bool {
         let statuses = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
         let waits = statuses.into_iter().flatten().find(|status| status.name == RESTORE_WAIT);
         waits.and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
     }
 
     fn work(&self, path: &VolumePath) -> Result<Work, TransferError> {
-        let snapshot = self.spec.snapshot_id.clone().filter(|id| !id.is_empty());
-        let snapshot = snapshot.ok_or_else(|| TransferError::Invalid("spec.snapshotID is empty".into()))?;
-        let settings = &self.spec.uploader_settings;
-        let mut restore = Restore::new(snapshot, &path.path);
-        restore.parallel = parallel_files_download(settings).map_err(TransferError::Invalid)?;
-        restore.sparse = write_sparse_files(settings).map_err(TransferError::Invalid)?.unwrap_or(true);
-        Ok(Work::Restore(restore))
+        restore_work(self.spec.snapshot_id.as_deref(), &self.spec.uploader_settings, path)
     }
 
     fn start_status(_: &Path, node: &str) -> Value {

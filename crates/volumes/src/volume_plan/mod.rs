@@ -22,7 +22,8 @@ pub use self::claim::SnapshotRequest;
 use self::claim::{SnapshotSupport, method_of};
 use crate::csi::{SNAPSHOTS, classes};
 use crate::fs_backup::{
-    Choice, FsBackupPolicy, UNMOUNTED, VolumeBinding, VolumeReader, claim_name, never, volumes, windows_refused,
+    Choice, FsBackupPolicy, UNMOUNTED, VolumeBinding, VolumeReader, claim_name, unsupported_type, volumes,
+    windows_refused,
 };
 
 /// One volume of a plan.
@@ -163,7 +164,7 @@ impl Planning<'_> {
             let (claim, persistent) = self.reading.binding(pod, volume).await?;
             let binding = VolumeBinding { claim: claim.as_ref(), volume: persistent.as_ref() };
             let (method, reason) = match self.policy.choose(pod, volume, binding) {
-                Choice::Leave if claim_path.is_some() || never(volume).is_some() => continue,
+                Choice::Leave if claim_path.is_some() || unsupported_type(volume).is_some() => continue,
                 Choice::Leave => (Method::None, Some("its files are not requested".to_owned())),
                 Choice::Skip(why) => (Method::Skipped, Some(why)),
                 Choice::Exclude(why) => (Method::Skipped, Some(why.to_owned())),

@@ -22,7 +22,7 @@ pub const APPLICATION: &str = "shop";
 pub const DATABASE: &str = "database";
 
 /// Objects that Kubernetes creates in every namespace.
-const MADE_BY_THE_CLUSTER: [(&str, &str); 2] = [("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
+const CREATED_BY_THE_CLUSTER: [(&str, &str); 2] = [("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
 const KINDS: [(&str, &str); 4] = [("", "ConfigMap"), ("", "Secret"), ("", "ServiceAccount"), ("apps", "Deployment")];
 
 /// Fills the volume with tables and small files, unless that was done before; `$BYTES` in all.
@@ -148,7 +148,7 @@ impl Application {
         let mut objects = BTreeMap::new();
         for (group, kind) in KINDS {
             let own = self.api(group, kind).list(&ListParams::default()).await?.into_iter();
-            for found in own.filter(|found| !MADE_BY_THE_CLUSTER.contains(&(kind, found.name_any().as_str()))) {
+            for found in own.filter(|found| !CREATED_BY_THE_CLUSTER.contains(&(kind, found.name_any().as_str()))) {
                 objects.insert(format!("{kind}/{}", found.name_any()), essence(&found)?);
             }
         }

@@ -122,14 +122,14 @@ impl DemoEnvironment {
 
     /// Waits for the end of it, with its picture.
     pub async fn wait_for(&self, reference: &Reference) -> anyhow::Result<()> {
-        let outcome = wait::until_ended(&self.client, NAMESPACE, reference, None).await?;
+        let outcome = wait::follow(&self.client, NAMESPACE, reference, None).await?;
         ensure!(outcome == Outcome::Success, "{} {} did not succeed", reference.kind.word(), reference.name);
         Ok(())
     }
 
     /// The same; the server is killed once it has begun, and another one started.
     pub async fn survive(&self, reference: &Reference) -> anyhow::Result<String> {
-        let waiting = wait::until_ended(&self.client, NAMESPACE, reference, None);
+        let waiting = wait::follow(&self.client, NAMESPACE, reference, None);
         let (outcome, killed) = tokio::join!(waiting, self.kill_in_the_middle(reference));
         let note = killed?;
         ensure!(outcome? == Outcome::Success, "{} {} did not succeed", reference.kind.word(), reference.name);
@@ -141,7 +141,7 @@ impl DemoEnvironment {
         let mover = self.stop_mover(reference).await?;
         let at = self.items_settled(reference).await?;
         self.server.kill().await?;
-        mover.go_on()?;
+        mover.resume()?;
         Ok(format!("the server was killed at {at} items; another one resumed and finished"))
     }
 
@@ -244,7 +244,7 @@ impl StoppedProcess {
     }
 
     /// Resumes it.
-    pub fn go_on(self) -> anyhow::Result<()> {
+    pub fn resume(self) -> anyhow::Result<()> {
         kill_process(self.0, Signal::CONT).context("the transfer's process is gone")
     }
 }

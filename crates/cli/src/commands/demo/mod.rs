@@ -25,7 +25,7 @@ pub async fn run(options: Demo) -> anyhow::Result<Outcome> {
     let directory = tempfile::tempdir().context("no temporary directory")?;
     let mut steps = StepPrinter { started: Instant::now(), step: 0 };
     let environment = DemoEnvironment::start(directory.path()).await?;
-    steps.say("started a local cluster whose pods are processes of this machine, a server and a node agent");
+    steps.print_step("started a local cluster whose pods are processes of this machine, a server and a node agent");
     steps.detail(format!("dashboard: {}", environment.dashboard()));
     let played = Box::pin(run_steps(&mut steps, &environment, &options)).await;
     if played.is_ok() && options.stay {
@@ -40,7 +40,7 @@ pub async fn run(options: Demo) -> anyhow::Result<Outcome> {
 async fn run_steps(steps: &mut StepPrinter, environment: &DemoEnvironment, options: &Demo) -> anyhow::Result<()> {
     let bytes = options.megabytes << 20;
     let application = Application::new(environment.client.clone(), environment.directory.clone());
-    steps.say(&format!(
+    steps.print_step(&format!(
         "create an application: namespace {APPLICATION} with {} objects and a database",
         options.objects
     ));
@@ -53,17 +53,17 @@ async fn run_steps(steps: &mut StepPrinter, environment: &DemoEnvironment, optio
         before.bytes >> 20
     ));
 
-    steps.say("back it up; kill the server during the backup");
+    steps.print_step("back it up; kill the server during the backup");
     let backup = Reference { kind: ResourceKind::Backup, name: "demo".into() };
     environment
         .create("velero.io/v1", "Backup", "demo", json!({ "spec": { "includedNamespaces": [APPLICATION] } }))
         .await?;
     steps.detail(environment.survive(&backup).await?);
 
-    steps.say(&format!("delete namespace {APPLICATION} with its volume"));
+    steps.print_step(&format!("delete namespace {APPLICATION} with its volume"));
     application.delete().await?;
 
-    steps.say("restore it; kill the server during the restore");
+    steps.print_step("restore it; kill the server during the restore");
     let restore = Reference { kind: ResourceKind::Restore, name: "demo".into() };
     environment.create("velero.io/v1", "Restore", "demo", json!({ "spec": { "backupName": "demo" } })).await?;
     steps.detail(environment.survive(&restore).await?);
@@ -76,10 +76,10 @@ async fn run_steps(steps: &mut StepPrinter, environment: &DemoEnvironment, optio
         after.objects.len()
     ));
 
-    steps.say("run an action of a blueprint that imports orders into the database");
+    steps.print_step("run an action of a blueprint that imports orders into the database");
     import(steps, environment, bytes).await?;
 
-    steps.say("back it up again and stall the transfer until the stall is detected and explained");
+    steps.print_step("back it up again and stall the transfer until the stall is detected and explained");
     stall(steps, environment).await?;
     output::line(format!("\ndone in {:.0?}: all data restored", steps.started.elapsed()));
     Ok(())
@@ -94,7 +94,7 @@ struct StepPrinter {
 const STEPS: u32 = 7;
 
 impl StepPrinter {
-    fn say(&mut self, text: &str) {
+    fn print_step(&mut self, text: &str) {
         self.step += 1;
         let (step, at) = (self.step, self.started.elapsed().as_secs());
         output::line(format!("\n[{step}/{STEPS}] {at:>3} s  {text}"));
@@ -149,7 +149,7 @@ async fn hang(environment: &DemoEnvironment, reference: &Reference) -> anyhow::R
     environment.until_moving(&mover, &reference.name).await?;
     let stopped = Instant::now();
     let named = named(environment, reference).await;
-    mover.go_on()?;
+    mover.resume()?;
     let took = stopped.elapsed().as_secs();
     Ok(format!("explained after {took} s: {}; then the transfer was resumed, and the backup completed", named?))
 }

@@ -107,20 +107,20 @@ impl App {
     }
 
     /// Takes over the latest state of the cluster.
-    pub fn take(&mut self, lines: Vec<OperationSummary>, world: &ClusterState) {
+    pub fn take(&mut self, lines: Vec<OperationSummary>, cluster: &ClusterState) {
         (self.all, self.ready) = (lines, true);
-        self.unseen.clone_from(&world.unseen);
-        self.server_missing = causes::server_missing(world);
-        self.clock = world.now.strftime("%H:%M:%S").to_string();
+        self.unseen.clone_from(&cluster.unseen);
+        self.server_missing = causes::server_missing(cluster);
+        self.clock = cluster.now.strftime("%H:%M:%S").to_string();
         let subject = |operation: &plimsoll_observe::Object| {
-            let line = self.all.iter().find(|line| line.has_operation && uid_matches(line, operation, world))?;
+            let line = self.all.iter().find(|line| line.has_operation && uid_matches(line, operation, cluster))?;
             Some((line.reference.clone(), operation.name().to_owned()))
         };
-        self.operations = world.all(Kind::Operation).iter().filter_map(subject).collect();
+        self.operations = cluster.all(Kind::Operation).iter().filter_map(subject).collect();
         let server = |pod: &&plimsoll_observe::Object| {
             pod.label("deploy") == "velero" || ["velero", "plimsoll"].contains(&pod.label("app.kubernetes.io/name"))
         };
-        let mut servers = world.all(Kind::Pod).iter().filter(server);
+        let mut servers = cluster.all(Kind::Pod).iter().filter(server);
         self.server_pod = servers.next().map(|pod| pod.name().to_owned());
         self.arrange();
     }
@@ -251,8 +251,8 @@ impl App {
     }
 }
 
-fn uid_matches(line: &OperationSummary, operation: &plimsoll_observe::Object, world: &ClusterState) -> bool {
-    let subject = world.get(&line.reference).map(|object| object.text("/metadata/uid"));
+fn uid_matches(line: &OperationSummary, operation: &plimsoll_observe::Object, cluster: &ClusterState) -> bool {
+    let subject = cluster.get(&line.reference).map(|object| object.text("/metadata/uid"));
     subject.is_some_and(|uid| uid == operation.text("/spec/subject/uid"))
 }
 

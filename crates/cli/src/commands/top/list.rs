@@ -78,9 +78,9 @@ pub fn nothing(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
 }
 
 /// One plain table, and below it the explanations of stuck operations.
-pub fn plain(lines: &[OperationSummary], world: &ClusterState) -> Vec<String> {
-    if lines.is_empty() && world.unseen.is_empty() {
-        return nothing(&world.namespace, causes::server_missing(world).as_ref());
+pub fn plain(lines: &[OperationSummary], cluster: &ClusterState) -> Vec<String> {
+    if lines.is_empty() && cluster.unseen.is_empty() {
+        return nothing(&cluster.namespace, causes::server_missing(cluster).as_ref());
     }
     let header = ["NAME", "STATUS", "PROGRESS", "DONE", "AGE", "WHAT"].map(str::to_owned);
     let row = |line: &OperationSummary| {
@@ -92,8 +92,8 @@ pub fn plain(lines: &[OperationSummary], world: &ClusterState) -> Vec<String> {
         text.push(String::new());
         text.extend(why::text(&plimsoll_observe::Explanation { unseen: Vec::new(), ..line.explanation.clone() }));
     }
-    if !world.unseen.is_empty() {
-        let unseen: Vec<_> = world.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
+    if !cluster.unseen.is_empty() {
+        let unseen: Vec<_> = cluster.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
         text.extend([String::new(), format!("Not read: {}", unseen.join(", "))]);
     }
     text

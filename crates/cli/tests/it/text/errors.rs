@@ -92,6 +92,7 @@ const OBJECTS: &[&str] = &[
     "backup delete taken",
     "restore create --from-schedule daily --dry-run",
     "restore create UPPER --from-backup taken",
+    "restore create x --from-backup none",
     "schedule create UPPER --schedule @daily",
     "schedule create daily --schedule @daily",
     "schedule pause none",

@@ -22,18 +22,14 @@ pub(super) fn apply(item: &mut Value, _: &Value) -> ActionEffect {
 
 #[cfg(test)]
 mod tests {
+    use super::super::applied;
     use super::*;
-
-    fn applied(mut item: Value) -> Value {
-        apply(&mut item, &Value::Null);
-        item
-    }
 
     #[test]
     fn preserve_unknown_fields_is_moved_into_the_schemas() {
         let before = json!({"apiVersion": "apiextensions.k8s.io/v1", "spec": {"preserveUnknownFields": true,
             "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}}}, {"name": "v2"}]}});
-        let after = applied(before);
+        let after = applied(apply, before);
         assert_eq!(after["spec"]["preserveUnknownFields"], false);
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         assert_eq!(
@@ -48,7 +44,7 @@ mod tests {
             let preserve = version != "v1";
             let definition = json!({"apiVersion": format!("apiextensions.k8s.io/{version}"), "spec": {
                 "preserveUnknownFields": preserve, "versions": [{"schema": {"openAPIV3Schema": {}}}]}});
-            assert_eq!(applied(definition.clone()), definition);
+            assert_eq!(applied(apply, definition.clone()), definition);
         }
     }
 }

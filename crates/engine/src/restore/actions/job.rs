@@ -14,13 +14,9 @@ pub(super) fn apply(item: &mut Value, _: &Value) -> ActionEffect {
 
 #[cfg(test)]
 mod tests {
+    use super::super::applied;
     use super::*;
     use serde_json::json;
-
-    fn applied(mut item: Value) -> Value {
-        apply(&mut item, &Value::Null);
-        item
-    }
 
     #[test]
     fn labels_with_the_old_uid_are_removed() {
@@ -29,7 +25,7 @@ mod tests {
             json!({"spec": {"selector": {"matchLabels": identity}, "template": {"metadata": {"labels": identity}}}});
         let left = json!({"app": "x"});
         assert_eq!(
-            applied(job),
+            applied(apply, job),
             json!({"spec": {"selector": {"matchLabels": left}, "template": {"metadata": {"labels": left}}}})
         );
     }
@@ -37,7 +33,7 @@ mod tests {
     #[test]
     fn a_job_without_selector_or_labels_is_not_changed() {
         for job in [json!({"spec": {"template": {}}}), json!({"spec": {"selector": null}}), json!({})] {
-            assert_eq!(applied(job.clone()), job);
+            assert_eq!(applied(apply, job.clone()), job);
         }
     }
 }

@@ -207,6 +207,13 @@ fn remove_keys(value: &mut Value, parent: &str, field: &str, keys: &[&str]) {
     }
 }
 
+/// The item after an action that reads nothing else.
+#[cfg(test)]
+fn applied(action: impl Fn(&mut Value, &Value) -> ActionEffect, mut item: Value) -> Value {
+    action(&mut item, &Value::Null);
+    item
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,7 +46,7 @@ impl Work {
 
     async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<StartedTransfer, Error> {
         let FsRestoreParameters { services, location, job: VolumeJob { task, .. }, .. } = &self.parameters;
-        let key = RepositoryKey { location: location.clone(), ..RepositoryKey::holds(backup) };
+        let key = RepositoryKey { location: location.clone(), ..RepositoryKey::of_pod_volume_backup(backup) };
         let repository = self.repositories.get(&services.repositories, &key, task).await?;
         let shown = task.child(label);
         let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -96,7 +96,7 @@ impl Work {
         let reference = json!({ "kind": "Pod", "namespace": text("/metadata/namespace"), "name": text("/metadata/name"),
             "uid": pod_uid });
         let status = backup.status.clone().unwrap_or_default();
-        let format = RepositoryKey::holds(backup).format;
+        let format = RepositoryKey::of_pod_volume_backup(backup).format;
         let spec = PodVolumeRestoreSpec {
             pod: serde_json::from_value(reference).ok(),
             volume: Some(volume.clone()),

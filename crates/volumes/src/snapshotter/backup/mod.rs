@@ -71,7 +71,7 @@ struct State {
     processed: HashSet<String>,
     /// Locations that were reported as unusable.
     reported_locations: HashSet<String>,
-    taken: Vec<Taken>,
+    taken: Vec<TakenSnapshot>,
     infos: Vec<BackupVolumeInfo>,
     errors: Vec<(String, String)>,
     warnings: Vec<(String, String)>,
@@ -79,7 +79,7 @@ struct State {
 
 /// A snapshot that was requested.
 #[derive(Clone)]
-struct Taken {
+struct TakenSnapshot {
     snapshot: VolumeSnapshot,
     claim_info: ClaimInfo,
     started: Timestamp,

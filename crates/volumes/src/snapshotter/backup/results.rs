@@ -7,7 +7,7 @@ use plimsoll_archive::volume_info::{
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, VolumeBackupResults};
 
-use super::{SnapshotBackup, Taken};
+use super::{SnapshotBackup, TakenSnapshot};
 use crate::snapshotter::records::has_failed;
 use crate::volume_job::VolumeJob;
 
@@ -74,7 +74,7 @@ pub(super) fn snapshot_entry(backup: &VolumeJob, effect: Effect, answer: &Result
     }
 }
 
-fn info(taken: &Taken) -> BackupVolumeInfo {
+fn info(taken: &TakenSnapshot) -> BackupVolumeInfo {
     let succeeded = taken.snapshot.status.phase == "Completed";
     BackupVolumeInfo {
         backup_method: "NativeSnapshot".into(),

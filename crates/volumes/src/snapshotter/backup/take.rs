@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::candidate::Candidate;
 use super::results::snapshot_entry;
-use super::{SnapshotBackup, Taken};
+use super::{SnapshotBackup, TakenSnapshot};
 use crate::fs_backup::ClaimInfo;
 use crate::snapshotter::locations::plugin_error;
 use crate::snapshotter::pending::PendingSnapshot;
@@ -147,7 +147,7 @@ impl SnapshotBackup {
         live: PluginOperation,
     ) -> Arc<PendingSnapshot> {
         let moving = Arc::new(PendingSnapshot::new(live));
-        let taken = Taken { snapshot, claim_info: claim_info.clone(), started, moving: Arc::clone(&moving) };
+        let taken = TakenSnapshot { snapshot, claim_info: claim_info.clone(), started, moving: Arc::clone(&moving) };
         self.state().taken.push(taken);
         moving
     }

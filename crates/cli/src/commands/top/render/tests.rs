@@ -46,7 +46,7 @@ fn location() -> Value {
 }
 
 /// A backup that moves, a restore whose pod cannot be scheduled, one in the queue, and three that have ended.
-fn world() -> ClusterState {
+fn cluster() -> ClusterState {
     let volume = object(
         "shop-x1",
         600,
@@ -67,12 +67,12 @@ fn world() -> ClusterState {
 }
 
 fn app() -> App {
-    app_with(&world())
+    app_with(&cluster())
 }
 
-fn app_with(world: &ClusterState) -> App {
+fn app_with(cluster: &ClusterState) -> App {
     let mut app = App::new("velero", "");
-    app.take(Overview::default().list_operations(world), world);
+    app.take(Overview::default().list_operations(cluster), cluster);
     app
 }
 
@@ -200,8 +200,8 @@ fn cancel_asks_for_confirmation_and_is_refused_where_velero_cannot_cancel() {
         1,
         &json!({ "spec": { "volume": "data", "pod": { "namespace": "shop", "name": "db-1" } }, "status": { "phase": "InProgress" } }),
     );
-    let world = ClusterState::new("velero", now()).with(Kind::PodVolumeBackup, orphan);
-    app.take(Overview::default().list_operations(&world), &world);
+    let cluster = ClusterState::new("velero", now()).with(Kind::PodVolumeBackup, orphan);
+    app.take(Overview::default().list_operations(&cluster), &cluster);
     assert_eq!(press(&mut app, "c"), UserAction::None);
     assert!(picture(&mut app, 80, 24).contains("Cancel podvolumebackup/lost?"));
     assert_eq!(press(&mut app, "n"), UserAction::None, "anything but y is no");
@@ -210,18 +210,18 @@ fn cancel_asks_for_confirmation_and_is_refused_where_velero_cannot_cancel() {
 
 #[test]
 fn an_empty_list_names_a_missing_server_and_the_next_command() {
-    let mut world = ClusterState::new("backups", now());
+    let mut cluster = ClusterState::new("backups", now());
     let mut app = App::new("backups", "");
-    app.take(Vec::new(), &world);
+    app.take(Vec::new(), &cluster);
     assert!(!picture(&mut app, 120, 24).contains("server"), "no server was looked for");
-    world.put(Kind::Deployment, Vec::new());
-    app.take(Vec::new(), &world);
+    cluster.put(Kind::Deployment, Vec::new());
+    app.take(Vec::new(), &cluster);
     let drawn = picture(&mut app, 120, 24);
     assert!(drawn.contains("No backups, restores or actions found in namespace backups."), "{drawn}");
     assert!(drawn.contains("neither Plimsoll nor Velero has a ready server in namespace backups"), "{drawn}");
     assert!(drawn.contains("next   plimsoll -n backups install --help"), "{drawn}");
     assert_eq!(
-        super::super::list::plain(&[], &world)[0],
+        super::super::list::plain(&[], &cluster)[0],
         "No backups, restores or actions found in namespace backups."
     );
 }
@@ -244,8 +244,8 @@ fn an_empty_list_is_readable_on_a_narrow_terminal() {
 fn wide_world() -> ClusterState {
     ["plain", "数据库备份", "💾-nightly"]
         .into_iter()
-        .fold(ClusterState::new("velero", now()).with(Kind::Location, location()), |world, name| {
-            world.with(Kind::Backup, backup(name, "InProgress", 1))
+        .fold(ClusterState::new("velero", now()).with(Kind::Location, location()), |cluster, name| {
+            cluster.with(Kind::Backup, backup(name, "InProgress", 1))
         })
 }
 
