@@ -113,6 +113,7 @@ impl TestBed {
             self.directory.path().display()
         );
         let mut settings = AgentSettings {
+            memory: None,
             namespace: NAMESPACE.to_owned(),
             node: NODE.to_owned(),
             identity: identity.to_owned(),
