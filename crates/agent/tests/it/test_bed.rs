@@ -41,8 +41,6 @@ pub mod script {
     pub const CRASH_ONCE: &str = "[ -e crashed ] || { touch crashed; kill -9 $$; }; cat backed-up";
     /// Cannot open the repository.
     pub const FAIL: &str = "cat wrong-password; exit 1";
-    /// Restores.
-    pub const RESTORE: &str = "until [ -e go ]; do sleep 0.02; done; cat restored";
 }
 
 /// A running agent.

@@ -220,7 +220,8 @@ async fn events_are_lines_of_json_and_the_last_one_has_the_exit_code() {
     let last = events.last().unwrap();
     assert_eq!((&last["state"], &last["exitCode"]), (&json!("Succeeded"), &json!(0)));
     assert_eq!((&last["done"], &last["total"], &last["percent"]), (&json!(31), &json!(31), &json!("100.00")));
-    let (code, out, _) = run(&home, &["restore", "create", "r", "--from-backup", "none", "--events", "json"]).await;
+    let refused = ["backup", "create", "refused", "--storage-location", "none", "--events", "json"];
+    let (code, out, _) = run(&home, &refused).await;
     let last: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     assert_eq!((code, &last["state"], &last["exitCode"]), (Some(6), &json!("Refused"), &json!(6)));
     assert!(last["validationErrors"][0].as_str().unwrap().contains("none"), "{last}");

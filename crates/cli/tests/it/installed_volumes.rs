@@ -92,8 +92,10 @@ async fn volumes_are_restored_completely_from_plimsoll_and_velero_agents() {
     // Data that Velero's node agent stored is restored by Plimsoll's agent.
     let velero = VeleroInPods::install(cluster, store.endpoint(), "volumes").await.unwrap();
     velero.cli(backup_of("theirs", &shop)).unwrap();
-    let faster = ["--server-argument=--backup-sync-period=2s"];
-    let ours = PlimsollInPods::install(cluster, program(), store.endpoint(), "volumes", &faster).await.unwrap();
+    // Velero's well-known password is used only on request in a namespace that never had Velero.
+    let arguments =
+        ["--server-argument=--backup-sync-period=2s", "--server-argument=--adopt-default-repository-password"];
+    let ours = PlimsollInPods::install(cluster, program(), store.endpoint(), "volumes", &arguments).await.unwrap();
     let home = Home { bed: &bed, namespace: ours.namespace().to_owned(), bucket };
     eventually("Velero's backup is synced", async || home.find("Backup", "theirs").await.is_some()).await;
     let from_velero = bed.ns("from-velero");

@@ -6,7 +6,7 @@ use kube::api::ListParams;
 use plimsoll_archive::codec;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Planted, eventually, snapshot_content, tarball};
+use crate::bed::{Bed, Planted, eventually, snapshot_content};
 
 /// Plays the sidecar of the driver: the snapshot of each content that was created to delete one.
 async fn deleted_snapshots(bed: &Bed) -> Vec<String> {
@@ -51,21 +51,6 @@ async fn a_request_of_a_person_deletes_the_snapshots_of_a_foreign_backup() {
         .await;
     let asked = async || (deleted_snapshots(&bed).await == ["theirs"]).then_some(());
     eventually("the driver is asked to delete it", asked).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_archive_that_was_replaced_in_the_bucket_deletes_no_snapshot() {
-    let bed = Bed::start().await;
-    let _server = bed.server();
-    let archive = bed.backup_directory("b").join("b.tar.gz");
-    bed.back_up("b", json!({ "includedNamespaces": ["none"] })).await;
-    fs::write(&archive, tarball(&[snapshot_content("c", "b", "victim")])).unwrap();
-    bed.patch("Backup", "b", json!({ "status": { "csiVolumeSnapshotsAttempted": 1 } })).await;
-    bed.expire("b").await;
-    bed.wait_until_gone("Backup", "b").await;
-    let deleted = deleted_snapshots(&bed).await;
-    assert!(deleted.is_empty(), "{deleted:?}");
-    bed.wait_for_message("Backup", "b", "no proof").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
