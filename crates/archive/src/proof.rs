@@ -1,7 +1,7 @@
 //! The proof that a cluster made a backup: an HMAC of the files that name snapshots outside of the location.
 //!
-//! Whoever can write to a bucket can write any backup into it, and replace the files of any backup. The key never leaves the
-//! cluster, so that nobody else can write a proof.
+//! A person who can write to a bucket can write any backup into it, and replace the files of any backup. The key never leaves the
+//! cluster, so that no other program can write a proof.
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};

@@ -105,7 +105,7 @@ async fn discard_attempt(input: &BackupInput, env: &BackupEnv<'_>, store: Option
     }
 }
 
-/// Whoever leads by now works on the same files and snapshots: that this process still leads is proved before each of both.
+/// A new leader works on the same files and snapshots: that this process still leads is proved before each of both.
 async fn discard_parts(input: &BackupInput, env: &BackupEnv<'_>, store: Option<&Store>) -> Result<(), Error> {
     let guard = env.operation.guard.as_ref();
     guard.check_commit().await?;

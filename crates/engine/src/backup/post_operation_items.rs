@@ -46,7 +46,7 @@ pub(super) async fn update_post_operation_items(
     let (before, after) = (scratch.join("before.tar.gz"), scratch.join("after.tar.gz"));
     let key = layout::backup_contents(archive.name);
     task.say(&key);
-    // The proof of the backup will cover what is written here: what somebody else wrote meanwhile is not taken over.
+    // The proof of the backup will cover what is written here: what another program wrote meanwhile is not taken over.
     let found = RetryPolicy::default().run(task, || download(archive.store, &key, &before)).await?;
     if archive.contents.as_ref().is_some_and(|contents| found != **contents) {
         let detail = "the location has other content than this backup wrote".to_owned();

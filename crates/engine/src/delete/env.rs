@@ -22,7 +22,7 @@ pub struct DeleteEnv<'a> {
     pub extensions: &'a dyn DeleteExtensions,
 }
 
-/// Why a backup is deleted. Whoever can write to a location can write an expired backup into it, but cannot request a deletion.
+/// Why a backup is deleted. A person with write access to a location can write an expired backup into it, but cannot request a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionCause {
     /// A person requested it.

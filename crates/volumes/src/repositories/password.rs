@@ -148,7 +148,7 @@ async fn repositories_in_use(repositories: &Repositories) -> Result<Vec<BackupRe
     Ok(all.map_err(|e| Error::api("list BackupRepositories", e))?.items)
 }
 
-/// Whether this cluster has used a repository. Anybody who can write to the bucket can put one there that Velero's default
+/// Whether this cluster has used a repository. Every person who can write to the bucket can put one there that Velero's default
 /// password opens, and would then be able to read all that is written into it.
 fn is_in_use(key: &RepositoryKey, all: &[BackupRepository]) -> bool {
     let used = |repository: &BackupRepository| {

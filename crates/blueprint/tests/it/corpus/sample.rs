@@ -1,4 +1,4 @@
-//! Parameters for a blueprint that somebody else wrote: everything that its templates name exists and has a plain value.
+//! Parameters for a blueprint of another author: everything that its templates name exists and has a plain value.
 
 use std::collections::BTreeMap;
 
