@@ -179,7 +179,9 @@ async fn assert_silent_plugin_is_named(scene: &Scene) {
 
 /// Velero writes how far a volume is every ten seconds, and neither how fast nor how long: that comes from watching.
 async fn rate_and_eta_of_a_slow_volume(scene: &Scene) {
-    let slow = scene.store.inject(Requests::with_method(Method::PUT), Fault::Latency(Duration::from_secs(4)));
+    // The packs of the volume only, so that it is slow for longer than the four of Velero's reports that a time left takes.
+    let packs = Requests::with_method(Method::PUT).containing(format!("/kopia/{}/p", scene.bulk));
+    let slow = scene.store.inject(packs, Fault::Latency(Duration::from_secs(8)));
     let fs = "--default-volumes-to-fs-backup";
     scene.velero.cli(["backup", "create", "bulk", "--include-namespaces", &scene.bulk, fs]).unwrap();
     let mut watch = scene.command(&["watch", "backup/bulk", "--events", "json"]);
