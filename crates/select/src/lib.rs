@@ -15,6 +15,7 @@ mod error;
 pub mod glob;
 pub mod includes;
 pub mod json_path;
+mod json_type;
 pub mod labels;
 pub mod merge_patch;
 pub mod names;
@@ -28,4 +29,5 @@ pub mod selection;
 pub mod strategic_merge_patch;
 
 pub use error::Error;
+pub use json_type::json_type;
 pub use selection::{FilterDecision, Selection};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::kanister::v1alpha1::ObjectReference;
+use plimsoll_select::json_type;
 use serde_json::{Map, Value};
 
 use crate::Error;
@@ -40,7 +41,7 @@ impl Arguments {
             None | Some(Value::Null) => Ok(None),
             Some(value) => scalar(value)
                 .map(|text| Some(text).filter(|text| !text.is_empty()))
-                .ok_or_else(|| Error::argument(name, format!("expected a string, found {}", type_name(value)))),
+                .ok_or_else(|| Error::argument(name, format!("expected a string, found {}", json_type(value)))),
         }
     }
 
@@ -100,7 +101,7 @@ impl Arguments {
                 };
                 fields.iter().map(one).collect()
             }
-            Some(other) => Err(Error::argument(name, format!("expected a map, found {}", type_name(other)))),
+            Some(other) => Err(Error::argument(name, format!("expected a map, found {}", json_type(other)))),
         }
     }
 
@@ -109,7 +110,7 @@ impl Arguments {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value @ Value::Object(_)) => Ok(Some(value.clone())),
-            Some(other) => Err(Error::argument(name, format!("expected a map, found {}", type_name(other)))),
+            Some(other) => Err(Error::argument(name, format!("expected a map, found {}", json_type(other)))),
         }
     }
 
@@ -126,16 +127,5 @@ fn scalar(value: &Value) -> Option<String> {
         Value::Number(number) => Some(number.to_string()),
         Value::Bool(flag) => Some(flag.to_string()),
         _ => None,
-    }
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "a map",
     }
 }

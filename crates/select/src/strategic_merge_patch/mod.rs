@@ -19,6 +19,8 @@ use serde_json::{Map, Value};
 pub use patch_schema::PatchSchema;
 use patch_schema::{PatchMeta, PatchStrategy};
 
+use crate::json_type::json_type;
+
 const PATCH_DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_PREFIX: &str = "$deleteFromPrimitiveList/";
@@ -80,7 +82,7 @@ impl Error {
 
 /// The target with the patch merged into it.
 pub fn merge(target: &Value, patch: &Value, hint: PatchSchema) -> Result<Value, Error> {
-    let Value::Object(changes) = patch else { return Err(Error::NotAnObject(type_name(patch))) };
+    let Value::Object(changes) = patch else { return Err(Error::NotAnObject(json_type(patch))) };
     let fields = match target {
         Value::Object(fields) => fields.clone(),
         _ => Object::new(),
@@ -347,15 +349,4 @@ fn is_directive(name: &str) -> bool {
         || name == RETAIN_KEYS
         || name.starts_with(DELETE_FROM_PREFIX)
         || name.starts_with(SET_ORDER_PREFIX)
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
