@@ -41,6 +41,7 @@ mod read_plan;
 mod repository;
 pub mod restore;
 mod snapshots;
+mod stop;
 mod store_waits;
 mod system;
 mod tree_cache;

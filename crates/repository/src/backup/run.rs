@@ -34,6 +34,7 @@ use crate::format::snapshot::{Snapshot, Summary};
 use crate::format::time::Time;
 use crate::lock::{Lock, LockKind};
 use crate::repository::{FileKind, Repository};
+use crate::stop::StopState;
 use crate::store_waits::{hint_if_not_locked, show_waits};
 use crate::{RepositoryError, Result, system};
 
@@ -116,8 +117,7 @@ pub(super) struct Run<'a> {
     counters: Counters,
     problems: Mutex<Vec<Problem>>,
     problem_count: AtomicU64,
-    failure: Mutex<Option<RepositoryError>>,
-    stopped: AtomicBool,
+    pub stop: StopState<'a>,
     walked: AtomicBool,
     root: OnceLock<Id>,
 }
@@ -144,12 +144,13 @@ impl Run<'_> {
     /// Compresses, encrypts and packs a new blob. Overwrites its plain bytes.
     pub(super) fn store_blob(&self, packer: &Mutex<Packer>, kind: BlobKind, id: Id, plain: &mut [u8]) -> Result<()> {
         let finished = self.encoders.with(
-            || self.is_stopped(),
+            || self.stop.is_stopped(),
             |encoder| {
                 let key = &self.repository.key;
                 let added = plain.len() as u64;
                 let blob = encoder.encrypt(key, kind, id, plain)?;
-                let full = packer.lock().unwrap_or_else(PoisonError::into_inner).append(&blob, || self.is_stopped())?;
+                let full =
+                    packer.lock().unwrap_or_else(PoisonError::into_inner).append(&blob, || self.stop.is_stopped())?;
                 self.count_blob(kind, added, blob.encrypted.stored_length() as u64);
                 full.map(|pack| pack.finish(key, encoder)).transpose()
             },
@@ -222,30 +223,9 @@ impl Run<'_> {
         let _ = self.root.set(tree);
     }
 
-    pub(super) fn fail(&self, error: RepositoryError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.stopped.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire) || self.cancel.is_cancelled()
-    }
-
     /// Whether the walk is complete, so that the scan is no longer needed.
     pub(super) fn is_walked(&self) -> bool {
         self.walked.load(Ordering::Acquire)
-    }
-
-    /// Returns an error if work should stop. The first failure is reported.
-    pub(super) fn check(&self) -> Result<()> {
-        if self.is_stopped() { Err(RepositoryError::Cancelled) } else { Ok(()) }
-    }
-
-    fn take_failure(&self) -> Result<()> {
-        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(failure) => Err(failure),
-            None => self.cancel.check(),
-        }
     }
 
     /// Reads and stores all files. Returns the root tree.
@@ -264,7 +244,7 @@ impl Run<'_> {
                 // The path of a target may have very many components.
                 let walker = std::thread::Builder::new().name("walk".into()).stack_size(16 * 1024 * 1024);
                 if let Err(error) = walker.spawn_scoped(scope, walk) {
-                    self.fail(RepositoryError::local(Path::new("worker thread"), &error));
+                    self.stop.fail(RepositoryError::local(Path::new("worker thread"), &error));
                 }
             }
             let worker = |number| {
@@ -274,20 +254,20 @@ impl Run<'_> {
                     Worker::new(self, number).run();
                 };
                 let worker = std::thread::Builder::new().spawn_scoped(scope, work);
-                worker.map_err(|error| self.fail(RepositoryError::local(Path::new("worker thread"), &error))).ok()
+                worker.map_err(|error| self.stop.fail(RepositoryError::local(Path::new("worker thread"), &error))).ok()
             };
             let working: Vec<_> = (0..self.memory.readers).filter_map(worker).collect();
             // Reading may start before the lock is confirmed; storing may not.
             let confirmed = lock
                 .wait_until_confirmed(self.cancel)
                 .and_then(|()| self.repository.require_not_pruned(self.index, self.cancel))
-                .map_err(|error| self.fail(error));
+                .map_err(|error| self.stop.fail(error));
             self.uploads.allow(confirmed.is_ok());
             scope.spawn(|| self.find_unindexed());
             self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
             self.unindexed.end();
         });
-        self.take_failure()?;
+        self.stop.take_failure()?;
         self.root.get().copied().ok_or_else(|| RepositoryError::corrupt("the new tree", "incomplete"))
     }
 
@@ -296,7 +276,7 @@ impl Run<'_> {
         let walker = Walker::new(self);
         let walked = if is_first { walker.walk(previous) } else { walker.walk_queue() };
         if let Err(error) = walked {
-            self.fail(error);
+            self.stop.fail(error);
         }
     }
 
@@ -305,7 +285,7 @@ impl Run<'_> {
         if walking.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        if !self.is_stopped() {
+        if !self.stop.is_stopped() {
             self.meters.all_walked();
         }
         self.walked.store(true, Ordering::Release);
@@ -316,7 +296,7 @@ impl Run<'_> {
     /// from then on no prune removes them.
     fn find_unindexed(&self) {
         let mut found = BlobIndex::default();
-        if self.unindexed.wait_for_request(|| self.is_stopped()) && !self.is_stopped() {
+        if self.unindexed.wait_for_request(|| self.stop.is_stopped()) && !self.stop.is_stopped() {
             match self.repository.unindexed_packs(self.index, self.cancel) {
                 Ok(packs) => {
                     for pack in &packs {
@@ -324,7 +304,7 @@ impl Run<'_> {
                     }
                     self.uploads.add_unindexed(packs);
                 }
-                Err(error) => self.fail(error),
+                Err(error) => self.stop.fail(error),
             }
         }
         self.unindexed.set(found);
@@ -335,7 +315,7 @@ impl Run<'_> {
         while !done() {
             std::thread::park_timeout(Duration::from_millis(5));
             if let Err(error) = lock.check().and_then(|()| self.uploads.index_if_due(self.cancel)) {
-                self.fail(error);
+                self.stop.fail(error);
             }
         }
     }
@@ -345,7 +325,7 @@ impl Run<'_> {
         for packer in self.data.iter().chain([&self.trees]) {
             let Some(pack) = packer.lock().unwrap_or_else(PoisonError::into_inner).take() else { continue };
             let finish = |encoder: &mut BlobEncoder| pack.finish(&self.repository.key, encoder);
-            let pack = self.encoders.with(|| self.is_stopped(), finish)?;
+            let pack = self.encoders.with(|| self.stop.is_stopped(), finish)?;
             self.uploads.submit(pack, self.cancel)?;
         }
         self.uploads.finish(self.cancel)
@@ -383,7 +363,7 @@ struct OnThreadEnd<'r, 'a, F: FnMut()> {
 impl<F: FnMut()> Drop for OnThreadEnd<'_, '_, F> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.run.fail(RepositoryError::local(Path::new("worker thread"), &std::io::Error::other("panic")));
+            self.run.stop.fail(RepositoryError::local(Path::new("worker thread"), &std::io::Error::other("panic")));
         }
         (self.end)();
     }
@@ -443,8 +423,7 @@ impl Repository {
             counters: Counters::default(),
             problems: Mutex::default(),
             problem_count: AtomicU64::new(0),
-            failure: Mutex::default(),
-            stopped: AtomicBool::new(false),
+            stop: StopState::new(cancel),
             walked: AtomicBool::new(false),
             root: OnceLock::new(),
         };

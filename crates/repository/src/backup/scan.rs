@@ -131,7 +131,7 @@ fn classify(run: &Run<'_>, path: &Path, folder: &Folder, name: &[u8], kind: File
 
 /// Whether the total is no longer needed.
 fn is_obsolete(run: &Run<'_>) -> bool {
-    run.is_stopped() || run.is_walked()
+    run.stop.is_stopped() || run.is_walked()
 }
 
 /// Whether the backup skips the content of this directory because it is another file system.

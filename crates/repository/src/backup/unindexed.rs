@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn blobs_are_new_unless_packs_were_asked_for_and_found() {
         let (blobs, id) = (UnindexedBlobs::default(), Id::of(b"blob"));
-        assert!(!blobs.contains(BlobKind::Data, &id), "nobody asked, so nothing is waited for");
+        assert!(!blobs.contains(BlobKind::Data, &id), "without a request nothing is waited for");
         blobs.request();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| blobs.contains(BlobKind::Data, &id));

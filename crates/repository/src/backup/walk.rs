@@ -84,7 +84,7 @@ impl<'r, 'a> Walker<'r, 'a> {
 
     /// Walks directories of the queue until it is empty and no walker is active.
     pub(super) fn walk_queue(mut self) -> Result<()> {
-        while let Some(job) = self.run.directories.take(|| self.run.is_stopped()) {
+        while let Some(job) = self.run.directories.take(|| self.run.stop.is_stopped()) {
             let walked = self.directory(&job);
             self.run.directories.done();
             walked?;
@@ -191,7 +191,7 @@ impl<'r, 'a> Walker<'r, 'a> {
     fn entries(&mut self, path: &Path, folder: Folder, entries: Vec<Entry>, position: WalkPosition) -> Result<()> {
         let mut folders = Vec::new();
         for entry in entries {
-            self.run.check()?;
+            self.run.stop.check()?;
             let path = path.join(OsStr::from_bytes(&entry.name));
             if !self.run.options.is_excluded(&path) && self.entry(&path, &entry, &folder, &position)? {
                 folders.push(entry.name);
@@ -317,7 +317,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         let mut entries = Vec::new();
         folder.each_entry(|name, kind| {
             entries.push(Entry { name: name.to_vec(), kind });
-            !self.run.is_stopped()
+            !self.run.stop.is_stopped()
         })?;
         sort(&mut entries);
         Ok(entries)
@@ -327,7 +327,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         self.batch_bytes = 0;
         if !self.batch.is_empty() {
             let batch = std::mem::take(&mut self.batch);
-            self.run.queue.push_files(batch, || self.run.is_stopped());
+            self.run.queue.push_files(batch, || self.run.stop.is_stopped());
         }
     }
 

@@ -62,13 +62,13 @@ impl<'r, 'a> Worker<'r, 'a> {
 
     /// Runs until the queue is closed and empty.
     pub(super) fn run(mut self) {
-        while let Some(work) = self.run.queue.take(|| self.run.is_stopped()) {
+        while let Some(work) = self.run.queue.take(|| self.run.stop.is_stopped()) {
             let done = match work {
                 Work::Files(files) => files.into_iter().try_for_each(|file| self.save_file(&file)),
                 Work::Chunk(chunk) => self.save_one(chunk),
             };
             if let Err(error) = done {
-                self.run.fail(error);
+                self.run.stop.fail(error);
             }
             // A waiting worker needs no buffer.
             self.buffer = None;
@@ -88,12 +88,12 @@ impl<'r, 'a> Worker<'r, 'a> {
         }
         match self.buffer.take() {
             Some(buffer) => Ok(buffer),
-            None => self.run.chunk_buffers.take(|| self.run.is_stopped()),
+            None => self.run.chunk_buffers.take(|| self.run.stop.is_stopped()),
         }
     }
 
     fn save_file(&mut self, job: &FileJob) -> Result<()> {
-        self.run.check()?;
+        self.run.stop.check()?;
         let file = match job.source.file(&job.path) {
             Ok(file) => file,
             Err(error) => return self.skip_file(job, 0, &error),
@@ -173,7 +173,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             if read == 0 || (read < length && *filled as u64 == expected && *filled < MIN_CHUNK_SIZE) {
                 return Ok(ChunkRead::End);
             }
-            if self.run.is_stopped() {
+            if self.run.stop.is_stopped() {
                 return Err(std::io::ErrorKind::Interrupted.into());
             }
         }
@@ -218,7 +218,7 @@ impl<'r, 'a> Worker<'r, 'a> {
                 }
             }
         }
-        self.run.check()?;
+        self.run.stop.check()?;
         if let Some(last) = self.waiting.take() {
             self.save_one(last)?;
         }

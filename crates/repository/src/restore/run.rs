@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use plimsoll_progress::{Meter, Task, Unit};
@@ -32,6 +32,7 @@ use crate::lock::{Lock, LockKind};
 use crate::read_ahead::{ReadAhead, ReadRequest};
 use crate::read_plan::ReadPlan;
 use crate::repository::Repository;
+use crate::stop::StopState;
 use crate::store_waits::{hint_if_not_locked, show_waits};
 use crate::{RepositoryError, Result, system};
 
@@ -62,8 +63,7 @@ pub(super) struct Run<'a> {
     lock: &'a Lock,
     is_confirmed: OnceLock<()>,
     outcome: Mutex<RestoreOutcome>,
-    failure: Mutex<Option<RepositoryError>>,
-    stopped: AtomicBool,
+    pub stop: StopState<'a>,
     skipped: AtomicU64,
 }
 
@@ -87,29 +87,9 @@ impl Run<'_> {
         outcome.bytes += size;
     }
 
-    pub(super) fn fail(&self, error: RepositoryError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        self.stopped.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire) || self.cancel.is_cancelled()
-    }
-
-    pub(super) fn check(&self) -> Result<()> {
-        if self.is_stopped() { Err(RepositoryError::Cancelled) } else { Ok(()) }
-    }
-
-    fn take_failure(&self) -> Result<()> {
-        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(failure) => Err(failure),
-            None => self.cancel.check(),
-        }
-    }
-
     /// Removes an entry with its content, unless work should stop.
     fn remove(&self, entry: &TargetEntry<'_>) -> std::io::Result<()> {
-        entry.remove(&|| self.is_stopped())
+        entry.remove(&|| self.stop.is_stopped())
     }
 
     /// Removes a conflicting entry. A non-empty directory is removed only with the option `delete`.
@@ -131,13 +111,13 @@ impl Run<'_> {
                 self.write_from_store(batch, ranges);
             }
         });
-        self.take_failure()
+        self.stop.take_failure()
     }
 
     fn confirm_lock(&self) {
         let confirmed = self.lock.wait_until_confirmed(self.cancel);
         if let Err(error) = confirmed.and_then(|()| self.repository.require_not_pruned(self.index, self.cancel)) {
-            self.fail(error);
+            self.stop.fail(error);
         }
     }
 
@@ -152,7 +132,7 @@ impl Run<'_> {
             for _ in 0..self.plan.workers {
                 scope.spawn(|| Writer::new(self, batch).write_fetched(&read_ahead));
             }
-            read_ahead.fetch_all(self.repository, ranges.into_iter().map(request), || self.is_stopped());
+            read_ahead.fetch_all(self.repository, ranges.into_iter().map(request), || self.stop.is_stopped());
         });
     }
 
@@ -215,7 +195,7 @@ impl Planner<'_, '_> {
         }
         let repeated = repeated_names(&tree.nodes);
         for (position, node) in tree.nodes.iter().enumerate() {
-            self.run.check()?;
+            self.run.stop.check()?;
             // A second entry with the same name would replace the first, and a link would replace a directory in use.
             if !node.has_safe_name() || repeated.contains(&position) {
                 self.run.problem(
@@ -398,7 +378,7 @@ impl Planner<'_, '_> {
             {
                 run.problem(&path.join(name), &error);
             }
-            !run.is_stopped()
+            !run.stop.is_stopped()
         });
         if let Err(error) = listed {
             run.problem(path, &error);
@@ -412,7 +392,7 @@ impl Planner<'_, '_> {
         let damaged = batch.files.into_iter().filter(|file| file.damaged.load(Ordering::Acquire));
         self.damaged.extend(damaged.map(|file| file.path));
         for (first, path) in std::mem::take(&mut self.links) {
-            self.run.check()?;
+            self.run.stop.check()?;
             self.link(&first, &path);
         }
         Ok(())
@@ -451,7 +431,7 @@ impl Planner<'_, '_> {
         self.flush()?;
         self.run.meters.files.finalize_total();
         for folder in std::mem::take(&mut self.folders).iter().rev() {
-            self.run.check()?;
+            self.run.stop.check()?;
             if let Err(error) = self.finish_folder(folder) {
                 self.run.problem(&folder.path, &error);
             }
@@ -539,8 +519,7 @@ impl Repository {
             lock: &lock,
             is_confirmed: OnceLock::new(),
             outcome: Mutex::default(),
-            failure: Mutex::default(),
-            stopped: AtomicBool::new(false),
+            stop: StopState::new(cancel),
             skipped: AtomicU64::new(0),
         };
         for error in damage {

@@ -33,13 +33,13 @@ impl<'r, 'a> Writer<'r, 'a> {
     pub(super) fn write_local<'p>(mut self, next: impl Fn() -> Option<&'p PackRange>) {
         let mut files = PackFiles::default();
         while let Some(range) = next() {
-            if self.run.is_stopped() {
+            if self.run.stop.is_stopped() {
                 return;
             }
             let content = files.read(self.run.repository, self.run.index.pack(range.pack), range.bytes.clone());
             let done = content.map_or(Ok(()), |content| self.write_range(range, content));
             if let Err(error) = done {
-                return self.run.fail(error);
+                return self.run.stop.fail(error);
             }
         }
     }
@@ -50,20 +50,20 @@ impl<'r, 'a> Writer<'r, 'a> {
             let fetched = match read_ahead.next(self.run.cancel) {
                 Ok(Some(fetched)) => fetched,
                 Ok(None) => return,
-                Err(error) => return self.run.fail(error),
+                Err(error) => return self.run.stop.fail(error),
             };
             let done = match fetched.content {
                 Ok(content) => self.write_range(&fetched.context, Ok(&content)),
                 Err(error) => self.write_range(&fetched.context, Err(error)),
             };
             if let Err(error) = done {
-                self.run.fail(error);
+                self.run.stop.fail(error);
             }
         }
     }
 
     fn write_range(&mut self, range: &PackRange, content: Result<&[u8]>) -> Result<()> {
-        if self.run.is_stopped() {
+        if self.run.stop.is_stopped() {
             return Ok(());
         }
         match content {
@@ -77,7 +77,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         let batch = self.batch;
         let mut blobs = batch.blobs(range).peekable();
         while let Some(first) = blobs.next() {
-            self.run.check()?;
+            self.run.stop.check()?;
             let second = blobs.next_if(|second| are_small(first, second));
             let mut decoders = self.decoders.take().unwrap_or_else(|| Box::new(PairDecoder::new()));
             let done = self.write_decoded(&mut decoders, first, second, range, content);
@@ -145,7 +145,7 @@ impl<'r, 'a> Writer<'r, 'a> {
     fn write_to_all(&mut self, targets: &[BlobTarget], plain: &[u8]) -> Result<()> {
         for target in targets {
             // A long run of zeros is one blob with very many targets.
-            self.run.check()?;
+            self.run.stop.check()?;
             self.write(target, plain)?;
         }
         Ok(())
