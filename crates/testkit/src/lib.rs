@@ -14,6 +14,7 @@
 //! It must never leave anything behind: no process, mount, interface, control group or file survives the test process,
 //! even if that is killed. It must never be linked into the product: it is a dev-dependency, and panics as a test does.
 
+mod attributes;
 pub mod cache;
 pub mod child_process;
 pub mod cluster;
@@ -37,6 +38,7 @@ pub mod webhook;
 
 mod blocking;
 
+pub use attributes::extended_attributes;
 pub use cluster::{Cluster, Component, cluster};
 pub use csi::Csi;
 pub use image::Image;

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use plimsoll_mover::Fidelity;
+use plimsoll_testkit::extended_attributes;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// A name that is not UTF-8.
@@ -130,7 +131,7 @@ fn describe(path: &Path, fidelity: Fidelity) -> Option<String> {
     let mode = if kind.is_symlink() { 0 } else { metadata.mode() };
     let ignores_time = kind.is_symlink() || (kind.is_dir() && !fidelity.directory_times);
     let time = if ignores_time { (0, 0) } else { (metadata.mtime(), metadata.mtime_nsec()) };
-    let attributes = if fidelity.attributes { attributes(path) } else { Vec::new() };
+    let attributes = if fidelity.attributes { extended_attributes(path) } else { Vec::new() };
     Some(format!("{mode:o} {}:{} {time:?} {links} {attributes:?} {content}", metadata.uid(), metadata.gid()))
 }
 
@@ -141,19 +142,6 @@ fn is_replaced(name: Option<&str>) -> bool {
 
 fn checksum(bytes: &[u8]) -> String {
     plimsoll_repository::Id::of(bytes).to_string()
-}
-
-fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut list = vec![0; 4096];
-    let length = rustix::fs::llistxattr(path, &mut list[..]).unwrap_or(0);
-    let names = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let value = |name: &[u8]| {
-        let mut value = vec![0; 4096];
-        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
-        value.truncate(length);
-        value
-    };
-    names.map(|name| (String::from_utf8_lossy(name).into_owned(), value(name))).collect()
 }
 
 /// Asserts that a directory has the expected content.

@@ -12,6 +12,7 @@ use plimsoll_repository::backup::{BackupOptions, BackupOutcome, Target};
 use plimsoll_repository::restore::{RestoreOptions, RestoreOutcome};
 use plimsoll_repository::{Cancel, CheckOutcome, Id, OpenOptions, ReadData, Repository};
 use plimsoll_store::Store;
+use plimsoll_testkit::extended_attributes;
 use tokio::runtime::Runtime;
 
 pub const PASSWORD: &str = "correct horse";
@@ -126,7 +127,7 @@ fn describe(path: &Path) -> String {
         format!("{} {} {}", kind.is_dir(), kind.is_fifo(), kind.is_char_device())
     };
     let links = if kind.is_dir() { 0 } else { metadata.nlink() };
-    let attributes = attributes(path);
+    let attributes = extended_attributes(path);
     format!(
         "{:o} {}:{} {}.{:09} {links} {} {attributes:?} {content}",
         metadata.mode(),
@@ -136,17 +137,4 @@ fn describe(path: &Path) -> String {
         metadata.mtime_nsec(),
         metadata.rdev(),
     )
-}
-
-fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut list = vec![0; 4096];
-    let length = rustix::fs::llistxattr(path, &mut list[..]).unwrap_or(0);
-    let names = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let value = |name: &[u8]| {
-        let mut value = vec![0; 4096];
-        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).expect("a value");
-        value.truncate(length);
-        value
-    };
-    names.map(|name| (String::from_utf8_lossy(name).into_owned(), value(name))).collect()
 }

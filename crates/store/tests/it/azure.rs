@@ -1,7 +1,5 @@
 //! Azure, tested with its vendor's emulator. (Google has no emulator for the protocol we use.)
 
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -12,7 +10,7 @@ use plimsoll_store::{Location, Store};
 use sha2::Sha256;
 
 use crate::conformance;
-use crate::s3::{free_port, program};
+use crate::store_server::StoreServer;
 
 /// The default account of Azurite, with the key from its documentation.
 const ACCOUNT: &str = "devstoreaccount1";
@@ -20,41 +18,14 @@ const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6t
 /// The version of the protocol.
 const VERSION: &str = "2021-08-06";
 
-struct Emulator {
-    process: Child,
-    port: u16,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Emulator {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn start(name: &str, arguments: impl FnOnce(&mut Command, u16, &std::path::Path)) -> Option<Emulator> {
-    let folder = tempfile::tempdir().expect("a directory");
-    let port = free_port();
-    let mut command = Command::new(program(name)?);
-    arguments(&mut command, port, folder.path());
-    let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-    let mut emulator = Emulator { process, port, _folder: folder };
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(emulator.process.try_wait().expect("a status").is_none(), "{name} ended");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Some(emulator)
-}
-
-fn azurite() -> Option<Emulator> {
-    start("azurite", |command, port, folder| {
+fn azurite() -> Option<StoreServer> {
+    StoreServer::start("azurite", |command, port, folder| {
         command.args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string(), "--silent", "--skipApiVersionCheck"]);
         command.arg("--disableTelemetry").arg("--location").arg(folder);
     })
 }
 
-fn azure(emulator: &Emulator, key: &str) -> Location {
+fn azure(emulator: &StoreServer, key: &str) -> Location {
     let mut location = Location { provider: "azure".into(), bucket: "bucket".into(), ..Location::default() };
     let endpoint = format!("http://127.0.0.1:{}/{ACCOUNT}", emulator.port);
     location.config.insert("storageAccount".into(), ACCOUNT.into());
@@ -64,7 +35,7 @@ fn azure(emulator: &Emulator, key: &str) -> Location {
 }
 
 /// Stores do not make buckets, their owners do. Signed as Azure wants it: there is no other way in.
-async fn create_container(emulator: &Emulator) {
+async fn create_container(emulator: &StoreServer) {
     let date = Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
     let headers = format!("x-ms-date:{date}\nx-ms-version:{VERSION}");
     let text = format!("PUT{}{headers}\n/{ACCOUNT}/{ACCOUNT}/bucket\nrestype:container", "\n".repeat(12));

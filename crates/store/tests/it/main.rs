@@ -5,4 +5,5 @@ mod conformance;
 mod directory;
 mod retry;
 mod s3;
+mod store_server;
 mod watchdog;

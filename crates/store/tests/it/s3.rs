@@ -1,80 +1,34 @@
 //! S3 servers, if they are installed.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use plimsoll_store::{Location, Store, Tuning};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 
 use crate::conformance;
+use crate::store_server::StoreServer;
 
 const ACCESS: &str = "test-access-key";
 const SECRET: &str = "test-secret-key";
 /// A host name that only the proxy resolves.
 const PROXIED_HOST: &str = "s3.proxied.test";
 
-/// A server that ends with the test.
-struct Server {
-    process: Child,
-    port: u16,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The path of a server's program. With `CI=true` it must be installed.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-pub fn program(name: &str) -> Option<PathBuf> {
-    let in_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/plimsoll"));
-    let cache = std::env::var_os("PLIMSOLL_CACHE").map(PathBuf::from).or_else(in_home)?;
-    let installed = Some(cache.join("bin").join(name)).filter(|program| program.is_file());
-    if installed.is_none() {
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{name} is not installed");
-        eprintln!("SKIPPED: {name} is not installed");
-    }
-    installed
-}
-
-/// A port that is free. It lies below the ports that the kernel gives to outgoing connections, so none of them takes it
-/// before the server does that it is meant for.
-pub fn free_port() -> u16 {
-    let candidate = || 10_000 + u16::try_from(RandomState::new().build_hasher().finish() % 20_000).expect("small");
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    std::iter::repeat_with(candidate).find(is_free).expect("some port is free")
-}
-
-fn start() -> Option<Server> {
+fn start() -> Option<StoreServer> {
     start_with(&[])
 }
 
-fn start_with(options: &[&std::ffi::OsStr]) -> Option<Server> {
-    let program = program("versitygw")?;
-    let folder = tempfile::tempdir().expect("a directory");
-    std::fs::create_dir(folder.path().join("bucket")).expect("a bucket");
-    let port = free_port();
-    let mut command = Command::new(program);
-    command.args(options);
-    command.args(["--access", ACCESS, "--secret", SECRET]);
-    command.args(["--port", &format!("127.0.0.1:{port}"), "posix"]).arg(folder.path());
-    let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-    let mut server = Server { process, port, _folder: folder };
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(server.process.try_wait().expect("a status").is_none(), "versitygw ended");
-        std::thread::yield_now();
-    }
-    Some(server)
+fn start_with(options: &[&std::ffi::OsStr]) -> Option<StoreServer> {
+    StoreServer::start("versitygw", |command, port, folder| {
+        std::fs::create_dir(folder.join("bucket")).expect("a bucket");
+        command.args(options).args(["--access", ACCESS, "--secret", SECRET]);
+        command.args(["--port", &format!("127.0.0.1:{port}"), "posix"]).arg(folder);
+    })
 }
 
-fn location(server: &Server, secret: &str) -> Location {
+fn location(server: &StoreServer, secret: &str) -> Location {
     location_at(server.port, secret)
 }
 
