@@ -21,8 +21,8 @@ pub struct Volumes {
     pub default_volumes_to_fs_backup: bool,
     /// Accept Velero's default repository password for repositories that this cluster has never used
     ///
-    /// Without the secret velero-repo-credentials, and only then. Anybody can create a repository with that password in a
-    /// bucket that they can write to.
+    /// Without the secret velero-repo-credentials, and only then. With write access to the bucket, a repository
+    /// with that password can be planted there.
     #[arg(long)]
     pub adopt_default_repository_password: bool,
     /// Timeout of the transfer of one volume

@@ -495,7 +495,7 @@ fn a_server_of_ours_that_is_stopped_missing_silent_or_was_killed_for_its_memory(
 }
 
 #[test]
-fn where_nobody_serves_neither_product_is_blamed_and_the_next_command_is_named() {
+fn without_a_server_neither_product_is_blamed_and_the_next_command_is_named() {
     let mut cluster = ClusterState::new("backups", now()).with(Kind::Backup, {
         let mut backup = backup("nightly", "New", 300, 300);
         backup["metadata"]["namespace"] = json!("backups");
