@@ -5,7 +5,7 @@ use plimsoll_api::labels;
 use serde_json::{Value, json};
 
 use super::page::Page;
-use super::subject::{identity_of, moment};
+use super::subject::{identity_of, moment, with_identity};
 use crate::args::names::{ResourceKind, Targets};
 use crate::output;
 use crate::subjects::{self, Subject};
@@ -19,19 +19,15 @@ pub async fn backups(client: &Client, namespace: &str, name: &str) -> anyhow::Re
 
 /// As JSON.
 pub fn facts(subject: &Subject, backups: usize) -> Value {
-    json!({
-        "kind": subject.kind.word(),
-        "name": subject.name(),
-        "namespace": subject.text("/metadata/namespace"),
-        "labels": subject.map("/metadata/labels"),
-        "annotations": subject.map("/metadata/annotations"),
+    let facts = json!({
         "phase": subject.text("/status/phase").unwrap_or("Unknown"),
         "message": subject.text("/status/message"),
         "spec": subject.object.get("spec"),
         "lastValidated": subject.text("/status/lastValidationTime"),
         "lastSynced": subject.text("/status/lastSyncedTime"),
         "backups": backups,
-    })
+    });
+    with_identity(subject, facts)
 }
 
 /// As text.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::filters::{Spec, backup_settings, selection};
 use super::page::Page;
-use super::subject::{identity_of, moment};
+use super::subject::{identity_of, moment, with_identity};
 use crate::args::names::{ResourceKind, Targets};
 use crate::commands::get::age;
 use crate::subjects::{self, Subject};
@@ -25,12 +25,7 @@ pub async fn backups(client: &Client, namespace: &str, name: &str) -> anyhow::Re
 
 /// As JSON.
 pub fn facts(subject: &Subject, backups: &[Subject]) -> Value {
-    json!({
-        "kind": subject.kind.word(),
-        "name": subject.name(),
-        "namespace": subject.text("/metadata/namespace"),
-        "labels": subject.map("/metadata/labels"),
-        "annotations": subject.map("/metadata/annotations"),
+    let facts = json!({
         "phase": subject.phase(),
         "paused": is_paused(subject),
         "schedule": subject.text("/spec/schedule"),
@@ -39,7 +34,8 @@ pub fn facts(subject: &Subject, backups: &[Subject]) -> Value {
         "lastBackup": subject.text("/status/lastBackup"),
         "lastSkipped": subject.text("/status/lastSkipped"),
         "backups": backups.iter().map(|backup| json!({ "name": backup.name(), "phase": backup.phase() })).collect::<Vec<_>>(),
-    })
+    });
+    with_identity(subject, facts)
 }
 
 fn is_paused(subject: &Subject) -> bool {

@@ -8,7 +8,7 @@ use plimsoll_api::plimsoll::v1alpha1::ReasonCount;
 use plimsoll_archive::results::Messages;
 use plimsoll_progress::Unit;
 use plimsoll_progress::view::{self, Row};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::facts::Facts;
 use super::filters::{Spec, backup_settings, hooks, selection};
@@ -81,6 +81,21 @@ pub fn identity_of(section: &mut Section, subject: &Subject) {
         &subject.map("/metadata/labels"),
         &subject.map("/metadata/annotations"),
     );
+}
+
+/// [`identity_of`] as JSON, followed by `facts`.
+pub fn with_identity(subject: &Subject, facts: Value) -> Value {
+    let mut all = json!({
+        "kind": subject.kind.word(),
+        "name": subject.name(),
+        "namespace": subject.text("/metadata/namespace"),
+        "labels": subject.map("/metadata/labels"),
+        "annotations": subject.map("/metadata/annotations"),
+    });
+    if let (Value::Object(all), Value::Object(facts)) = (&mut all, facts) {
+        all.extend(facts);
+    }
+    all
 }
 
 /// A time of an object, or that it never happened.
@@ -321,8 +336,6 @@ pub fn time(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
