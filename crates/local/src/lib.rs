@@ -25,6 +25,8 @@ mod definition;
 mod delete;
 mod discovery;
 mod error;
+#[cfg(feature = "fixtures")]
+pub mod fixtures;
 mod history;
 mod key;
 mod kind;

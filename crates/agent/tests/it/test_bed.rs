@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_agent::{Agent, AgentSettings};
 use plimsoll_api::velero::v1::{BackupStorageLocation, PodVolumeBackup};
 use plimsoll_engine::Error;
+use plimsoll_local::fixtures::create_definitions_and_namespaces;
 use plimsoll_mover::{BackupOutcome, MoverCommand, MoverError, Outcome};
 use plimsoll_progress::{Clock, Frame, Operation, Total, Trees, Unit};
 use serde::de::DeserializeOwned;
@@ -69,14 +69,7 @@ impl TestBed {
         let directory = tempfile::tempdir().unwrap();
         let api = plimsoll_local::Api::open(&directory.path().join("cluster")).await.unwrap();
         let client = api.client(NAMESPACE);
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in plimsoll_api::crds() {
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
-        }
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        for name in [NAMESPACE, SHOP] {
-            create(&namespaces, json!({ "metadata": { "name": name } })).await;
-        }
+        create_definitions_and_namespaces(&client, plimsoll_api::crds(), &[NAMESPACE, SHOP]).await.unwrap();
         let location = json!({ "metadata": { "name": "default" }, "spec": { "provider": "directory",
             "objectStorage": { "bucket": directory.path().join("bucket") } } });
         create(&Api::<BackupStorageLocation>::namespaced(client.clone(), NAMESPACE), location).await;

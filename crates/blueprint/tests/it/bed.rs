@@ -18,6 +18,7 @@ use plimsoll_blueprint::params::Params;
 use plimsoll_blueprint::results::{ActionSetResults, Outputs, PhaseIndex, PhaseRef};
 use plimsoll_blueprint::{Error, action_set_status};
 use plimsoll_local::HttpsServer;
+use plimsoll_local::fixtures::{create_namespace, eventually};
 use plimsoll_progress::{Clock, Counts, Operation, Unit};
 use serde_json::{Value, json};
 
@@ -38,9 +39,9 @@ impl Bed {
     pub async fn without_node() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let api = plimsoll_local::Api::open(&directory.path().join("api")).await.unwrap();
-        let bed = Self { client: api.client(NAMESPACE), api, server: None, directory };
-        bed.create("v1", "Namespace", "namespaces", json!({ "metadata": { "name": NAMESPACE } })).await;
-        bed
+        let client = api.client(NAMESPACE);
+        create_namespace(&client, NAMESPACE).await.unwrap();
+        Self { client, api, server: None, directory }
     }
 
     /// A cluster that runs pods as processes, with this `PATH`.
@@ -195,18 +196,6 @@ impl Host for TestHost {
 
     fn log(&self, line: &str) {
         self.lines.lock().unwrap().push(line.to_owned());
-    }
-}
-
-/// Waits until something is there.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "timed out: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

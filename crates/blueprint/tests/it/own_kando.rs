@@ -6,9 +6,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use plimsoll_blueprint::params::Params;
+use plimsoll_local::fixtures::eventually;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, NAMESPACE, TOOLS_IMAGE, eventually};
+use crate::bed::{Bed, NAMESPACE, TOOLS_IMAGE};
 
 fn task() -> Value {
     json!({ "image": "any", "command": ["true"] })

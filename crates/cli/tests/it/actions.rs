@@ -267,8 +267,8 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
         ),
         (
             "missing-pod",
-            with("KubeExec", json!({ "namespace": "default", "pod": "nobody", "command": ["true"] })),
-            vec!["phase p", "default/nobody"],
+            with("KubeExec", json!({ "namespace": "default", "pod": "missing", "command": ["true"] })),
+            vec!["phase p", "default/missing"],
         ),
         (
             "missing-object",
@@ -589,7 +589,8 @@ async fn uninstalling_removes_our_finalizers() {
     let ours = "actionsets.plimsoll.dev/running";
     let restores = "restores.velero.io/external-resources-finalizer";
     for home in [&home, &other] {
-        let held = |name: &str, ours: &str| json!({ "name": name, "finalizers": [ours, "example.com/somebody-else"] });
+        let held =
+            |name: &str, ours: &str| json!({ "name": name, "finalizers": [ours, "example.com/other-controller"] });
         make(home, "ActionSet", "set", json!({ "metadata": held("set", ours), "spec": { "actions": [] } })).await;
         let restore =
             json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": held("r", restores), "spec": {} });
@@ -599,7 +600,7 @@ async fn uninstalling_removes_our_finalizers() {
     assert!(uninstalled.status.success(), "{uninstalled:?}");
     for (kind, name) in [("ActionSet", "set"), ("Restore", "r")] {
         let finalizers = home.get(kind, name).await["metadata"]["finalizers"].clone();
-        assert_eq!(finalizers, json!(["example.com/somebody-else"]), "{kind}");
+        assert_eq!(finalizers, json!(["example.com/other-controller"]), "{kind}");
         let finalizers = other.get(kind, name).await["metadata"]["finalizers"].clone();
         assert_eq!(finalizers.as_array().map(Vec::len), Some(2), "{kind} of another server");
     }

@@ -136,7 +136,7 @@ pub async fn create_claim_of_unknown_driver(bed: &Bed, namespace: &str) {
     create_namespace(&bed.client, namespace).await;
     let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{namespace}-disk") },
         "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
-            "csi": { "driver": "nobody.example.com", "volumeHandle": "1" } } });
+            "csi": { "driver": "absent.example.com", "volumeHandle": "1" } } });
     create(bed, "", None, volume).await;
     let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "data" },
         "spec": { "accessModes": ["ReadWriteOnce"], "volumeName": format!("{namespace}-disk"), "storageClassName": "",
@@ -149,7 +149,7 @@ pub async fn create_claim_of_unknown_driver(bed: &Bed, namespace: &str) {
 
 pub async fn class(bed: &Bed, name: &str) {
     let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
-        "metadata": { "name": name }, "driver": "nobody.example.com", "deletionPolicy": "Delete" });
+        "metadata": { "name": name }, "driver": "absent.example.com", "deletionPolicy": "Delete" });
     create(bed, "snapshot.storage.k8s.io", None, class).await;
 }
 
@@ -170,7 +170,7 @@ async fn driver_errors_fail_immediately_and_pending_snapshots_time_out() {
     );
     create_claim_of_unknown_driver(&bed, &other).await;
     home.backup("classless", spec("10m")).await;
-    fails(&home, "classless", "no VolumeSnapshotClass for driver nobody.example.com").await;
+    fails(&home, "classless", "no VolumeSnapshotClass for driver absent.example.com").await;
     class(&bed, "first").await;
     home.backup("late", spec("2s")).await;
     fails(&home, "late", "the driver has no snapshot after 2 s").await;

@@ -264,7 +264,7 @@ async fn set_snapshot_handle(bed: &Bed, namespace: &str) -> String {
         "namespace": namespace, "uid": snapshot["metadata"]["uid"] });
     let object = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
         "metadata": { "name": content },
-        "spec": { "deletionPolicy": "Delete", "driver": "nobody.example.com", "source": { "volumeHandle": "1" },
+        "spec": { "deletionPolicy": "Delete", "driver": "absent.example.com", "source": { "volumeHandle": "1" },
             "volumeSnapshotRef": reference } });
     create(bed, SNAPSHOT_GROUP, None, object).await;
     write_status(bed, "VolumeSnapshotContent", None, &content, json!({ "snapshotHandle": "h", "restoreSize": 7 }))
@@ -305,7 +305,7 @@ async fn uploads_wait_for_their_snapshots_in_parallel_and_driver_errors_fail_the
     for namespace in [&one, &two] {
         create_claim_of_unknown_driver(&bed, namespace).await;
     }
-    class(&bed, "nobodys").await;
+    class(&bed, "driverless").await;
     home.backup("b", json!({ "includedNamespaces": [one, two], "snapshotMoveData": true })).await;
     // Neither is ready, and the second one is created nevertheless.
     let (first, second) = tokio::join!(set_snapshot_handle(&bed, &one), set_snapshot_handle(&bed, &two));

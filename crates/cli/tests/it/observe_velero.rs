@@ -263,7 +263,7 @@ async fn a_pod_without_an_image_and_an_unschedulable_pod(scene: &Scene) {
     let container = |image: &str, wants: Value| json!([{ "name": "main", "image": image, "imagePullPolicy": "Never", "resources": wants }]);
     let plenty = json!({ "requests": { "memory": "100Ti" } });
     let cases = [
-        ("no-image", container("nobody.invalid/nothing:1", json!({})), "ImagePullFailed"),
+        ("no-image", container("registry.invalid/nothing:1", json!({})), "ImagePullFailed"),
         ("no-room", container(BUSYBOX, plenty), "PodUnschedulable"),
     ];
     for (name, containers, reason) in cases {

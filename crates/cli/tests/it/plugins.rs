@@ -281,7 +281,7 @@ async fn pods_of_one_item_block_are_backed_up_between_the_hooks_of_all() {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(bed.client.clone(), &shop);
     claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
     // Through another item of the backup; related items that do not exist are skipped.
-    let related = [("test.plimsoll.dev/related", "pods/b,pods/nobody")];
+    let related = [("test.plimsoll.dev/related", "pods/b,pods/absent")];
     config_map(&bed, &shop, "bridge", &[("mark", "yes")], &related).await;
     create_logging_pod(&bed, &shop, "a", "configmaps/bridge", "true").await;
     create_logging_pod(&bed, &shop, "b", "", "sleep 1").await;

@@ -218,7 +218,7 @@ async fn repository_key(home: &Home<'_>) -> Key {
 async fn put_lock(home: &Home<'_>, hostname: &str, pid: u32) -> PathBuf {
     let repository = home.bucket.join("restic/shop");
     let key = repository_key(home).await;
-    let (hostname, username) = (hostname.to_owned(), "somebody".to_owned());
+    let (hostname, username) = (hostname.to_owned(), "operator".to_owned());
     let file = LockFile { time: Time::now(), exclusive: false, hostname, username, pid, uid: 0, gid: 0 };
     let sealed = unpacked::encode(&serde_json::to_vec(&file).unwrap(), 2, &key).unwrap();
     let path = repository.join("locks").join(Id::of(&sealed).to_string());
@@ -253,7 +253,7 @@ async fn filled<'a>(bed: &'a Bed, name: &str, format: &str, kind: MoverKind) -> 
     eventually("all records are closed", async || has_no_open_operations(&home).await).await;
     terminate_server(server).await;
     let mut made = Vec::new();
-    for content in ["mine", "others", "nobodys"] {
+    for content in ["mine", "others", "unowned"] {
         made.push(snapshot(&home, kind, content).await);
     }
     record_snapshots(&home.bucket, "b", &[(format, &made[0])]);
@@ -280,15 +280,15 @@ async fn deleting_a_backup_deletes_its_snapshots_and_orphans_only_on_request(bed
         if !formats().contains(&format) {
             continue;
         }
-        let (home, [mine, others, nobodys]) = filled(bed, &format!("home-{format}"), format, kind).await;
+        let (home, [mine, others, unowned]) = filled(bed, &format!("home-{format}"), format, kind).await;
         let server = home.server();
         ask_to_delete(&home, "b").await;
         eventually("the backup is deleted", async || home.find("Backup", "b").await.is_none()).await;
         let left = snapshots(&home, kind).await;
-        assert!(!left.contains(&mine) && left.contains(&others) && left.contains(&nobodys), "{left:?}");
+        assert!(!left.contains(&mine) && left.contains(&others) && left.contains(&unowned), "{left:?}");
         let name = format!("shop-default-{format}");
         let (_, text) = plimsoll(&home, &["repo", "orphans"]).await;
-        assert!(text.contains(&nobodys[..8]) && !text.contains(&others[..8]), "{text}");
+        assert!(text.contains(&unowned[..8]) && !text.contains(&others[..8]), "{text}");
         let (well, text) =
             plimsoll(&home, &["repo", "orphans", &name, "--delete", "--older-than", "1h", "--confirm"]).await;
         assert!(well && text.contains("no orphans"), "it is too young to go: {text}");
@@ -310,7 +310,7 @@ async fn deleting_a_backup_deletes_its_snapshots_and_orphans_only_on_request(bed
 
 async fn an_old_orphan_is_deleted_on_request_and_all_other_snapshots_are_kept(bed: &Bed) {
     bed.application("shop", 3).await;
-    let (home, [mine, others, nobodys]) = filled(bed, "home-orphans", "restic", MoverKind::BuiltIn).await;
+    let (home, [mine, others, unowned]) = filled(bed, "home-orphans", "restic", MoverKind::BuiltIn).await;
     let old = old_snapshot(&home).await;
     let old_and_known = old_snapshot(&home).await;
     record_snapshots(&home.bucket, "b", &[("restic", &mine), ("restic", &old_and_known)]);
@@ -334,7 +334,7 @@ async fn an_old_orphan_is_deleted_on_request_and_all_other_snapshots_are_kept(be
     assert!(well && text.contains("1 orphans deleted"), "{text}");
     let left = snapshots(&home, MoverKind::BuiltIn).await;
     assert!(!left.contains(&old), "{left:?}");
-    assert!([&mine, &others, &nobodys, &old_and_known].into_iter().all(|kept| left.contains(kept)), "{left:?}");
+    assert!([&mine, &others, &unowned, &old_and_known].into_iter().all(|kept| left.contains(kept)), "{left:?}");
     terminate_server(server).await;
 }
 

@@ -172,7 +172,7 @@ async fn a_restore_of_a_volume_whose_pod_does_not_wait_yet_is_cancelled_at_once(
     let home = bed.home("home").await;
     let agent = agent(&home, &[], &[]);
     let waiting = json!({ "apiVersion": "velero.io/v1", "kind": "PodVolumeRestore", "metadata": { "name": "waits" },
-        "spec": { "pod": { "kind": "Pod", "namespace": "nowhere", "name": "nobody", "uid": "none" }, "volume": "data",
+        "spec": { "pod": { "kind": "Pod", "namespace": "nowhere", "name": "absent", "uid": "none" }, "volume": "data",
             "backupStorageLocation": "default", "repoIdentifier": "", "snapshotID": "abcdef12", "sourceNamespace": "nowhere",
             "uploaderType": "restic" } });
     home.create(waiting).await.unwrap();

@@ -8,25 +8,23 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Event, Namespace};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::api::core::v1::Event;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_archive::tarball::Writer;
 use plimsoll_archive::{codec, layout};
 use plimsoll_controllers::{Defaults, DisabledControllers, PluginSettings, Server, Settings};
+use plimsoll_local::fixtures::{create_definitions_and_namespaces, eventually};
 use plimsoll_progress::Trees;
 use plimsoll_volumes::fs_backup::RestoreHelper;
 use plimsoll_volumes::{MoverChoice, NodeAgentConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub const NAMESPACE: &str = "velero";
-const EVENTUALLY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The API, and the location `default`.
 pub struct Bed {
@@ -48,20 +46,13 @@ impl Bed {
         let before_next_list = BeforeNextList::default();
         let client = client(api, Arc::clone(&clock_offset), Arc::clone(&before_next_list));
         let bed = Self { client, clock_offset, before_next_list, directory };
-        let definitions: Api<CustomResourceDefinition> = Api::all(bed.client.clone());
-        for definition in plimsoll_api::crds() {
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
-        }
-        for (kind, plural, scope) in [
-            ("VolumeSnapshot", "volumesnapshots", "Namespaced"),
-            ("VolumeSnapshotContent", "volumesnapshotcontents", "Cluster"),
-        ] {
-            let definition = serde_json::from_value(snapshot_definition(kind, plural, scope)).unwrap();
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
-        }
-        let namespaces: Api<Namespace> = Api::all(bed.client.clone());
-        let namespace = serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } })).unwrap();
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        let snapshots = [
+            snapshot_definition("VolumeSnapshot", "volumesnapshots", "Namespaced"),
+            snapshot_definition("VolumeSnapshotContent", "volumesnapshotcontents", "Cluster"),
+        ];
+        let snapshots = snapshots.map(|definition| serde_json::from_value(definition).unwrap());
+        let definitions = plimsoll_api::crds().into_iter().chain(snapshots);
+        create_definitions_and_namespaces(&bed.client, definitions, &[NAMESPACE]).await.unwrap();
         bed.create_location("default").await;
         bed
     }
@@ -316,15 +307,3 @@ fn is_list_of_backups(request: &Request<kube::client::Body>) -> bool {
 
 /// Stops a server when it is dropped.
 pub struct RunningServer(#[expect(dead_code, reason = "dropping it stops the server")] DropGuard);
-
-/// Waits until a reading gives a value.
-pub async fn eventually<T>(what: &str, read: impl AsyncFn() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = read().await {
-            return value;
-        }
-        assert!(begun.elapsed() < EVENTUALLY_TIMEOUT, "never happened: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use plimsoll_local::fixtures::eventually;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, eventually};
+use crate::bed::Bed;
 
 /// A namespace that stays terminating: a restore into it waits.
 async fn terminating_namespace(bed: &Bed) {

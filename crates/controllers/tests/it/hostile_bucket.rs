@@ -4,9 +4,10 @@ use std::fs;
 
 use kube::api::ListParams;
 use plimsoll_archive::codec;
+use plimsoll_local::fixtures::eventually;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Planted, eventually, snapshot_content};
+use crate::bed::{Bed, Planted, snapshot_content};
 
 /// Plays the sidecar of the driver: the snapshot of each content that was created to delete one.
 async fn deleted_snapshots(bed: &Bed) -> Vec<String> {

@@ -4,9 +4,10 @@ use std::fs;
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_archive::codec;
+use plimsoll_local::fixtures::eventually;
 use serde_json::json;
 
-use crate::bed::{Bed, Planted, eventually};
+use crate::bed::{Bed, Planted};
 
 const SYNCING: &str = "plimsoll.dev/syncing";
 

@@ -333,7 +333,7 @@ async fn a_backup_that_velero_left_finalizing_is_finalized() {
         ("FinalizingPartiallyFailed", "Completed", "PartiallyFailed"),
         ("WaitingForPluginOperations", "Completed", "Completed"),
         ("WaitingForPluginOperations", "Failed", "PartiallyFailed"),
-        // Nobody knows its result any more.
+        // Its result is unknown: the plugin that ran it is gone.
         ("WaitingForPluginOperations", "InProgress", "WaitingForPluginOperations"),
         ("Completed", "Completed", "Completed"),
     ] {

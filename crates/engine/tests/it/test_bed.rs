@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::ports::{Effect, IntentId, Journal, JournalEntry, LeadershipGuard};
 use plimsoll_engine::{Error, OperationEnv};
+use plimsoll_local::fixtures::{create_definitions_and_namespaces, create_namespace};
 use plimsoll_progress::Operation;
 use plimsoll_store::Store;
 use tempfile::TempDir;
@@ -37,23 +37,16 @@ impl TestBed {
         let directory = tempfile::tempdir().unwrap();
         let api = plimsoll_local::Api::open(&directory.path().join("cluster")).await.unwrap();
         let client = api.client(NAMESPACE);
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in plimsoll_api::crds() {
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
-        }
+        create_definitions_and_namespaces(&client, plimsoll_api::crds(), &[NAMESPACE, SHOP]).await.unwrap();
         let store = Store::directory(directory.path().join("location"), "").unwrap();
         std::fs::create_dir(directory.path().join("scratch")).unwrap();
         let bed = Self { client, store, journal: Arc::default(), cancel: CancellationToken::new(), directory };
-        bed.create_namespace(NAMESPACE).await;
-        bed.create_namespace(SHOP).await;
         bed.create_config_map("prices", "apple", "3").await;
         bed
     }
 
     pub async fn create_namespace(&self, name: &str) {
-        let api: Api<Namespace> = Api::all(self.client.clone());
-        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-        api.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await.unwrap();
+        create_namespace(&self.client, name).await.unwrap();
     }
 
     pub fn config_maps(&self, namespace: &str) -> Api<ConfigMap> {

@@ -7,25 +7,23 @@ use std::time::Duration;
 
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::OperationStatus;
 use plimsoll_api::velero::v1::Backup;
+use plimsoll_local::fixtures::{create_definitions_and_namespaces, eventually};
 use plimsoll_operations::leader_election::{Candidate, Leadership, campaign};
 use plimsoll_operations::{ActiveOperations, EventRecorder, LeaderClient, OperationRuntime, Subject, WriteBudget};
 use plimsoll_progress::Trees;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::time::Instant;
 
 pub const NAMESPACE: &str = "velero";
 pub const LEASE: &str = "plimsoll";
 /// A busy machine renews in time, and a leader notices within two seconds that its Lease is gone.
 pub const TERM: Duration = Duration::from_secs(8);
-const EVENTUALLY_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub struct Cluster {
     pub client: Client,
@@ -38,13 +36,7 @@ impl Cluster {
         let directory = tempfile::tempdir().unwrap();
         let api = plimsoll_local::Api::open(&directory.path().join("api")).await.unwrap();
         let client = api.client(NAMESPACE);
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in plimsoll_api::crds() {
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
-        }
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let namespace = serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } })).unwrap();
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        create_definitions_and_namespaces(&client, plimsoll_api::crds(), &[NAMESPACE]).await.unwrap();
         Self { client, api, directory }
     }
 
@@ -173,17 +165,5 @@ pub fn candidate(identity: &str, term: Duration) -> Candidate {
         identity: identity.to_owned(),
         term,
         annotations: BTreeMap::new(),
-    }
-}
-
-/// Waits until a reading gives a value.
-pub async fn eventually<T>(what: &str, read: impl AsyncFn() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = read().await {
-            return value;
-        }
-        assert!(begun.elapsed() < EVENTUALLY_TIMEOUT, "never happened: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

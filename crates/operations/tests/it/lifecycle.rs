@@ -4,9 +4,10 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, OperationStatus};
 use plimsoll_api::velero::v1::Backup;
+use plimsoll_local::fixtures::eventually;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, eventually};
+use crate::cluster::Cluster;
 use crate::scripted_backup::Server;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,10 +2,11 @@
 
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::{Backup, BackupPhase, RestorePhase};
+use plimsoll_local::fixtures::eventually;
 use plimsoll_operations::projection;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, eventually};
+use crate::cluster::Cluster;
 use crate::scripted_backup::Server;
 
 /// The rules of kstatus for a custom resource without a condition `Ready`.

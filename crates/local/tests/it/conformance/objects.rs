@@ -110,7 +110,7 @@ pub async fn the_status_is_only_written_through_its_subresource(scope: &Scope) {
     // With a scheduler that does not exist: the default one would assign the pod to a node during the test.
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "one"},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "main", "image": "main"}]},
+        "spec": {"schedulerName": "absent", "containers": [{"name": "main", "image": "main"}]},
         "status": {"message": "from create"},
     }));
     let made = api.create(&PostParams::default(), &pod.unwrap()).await.unwrap();
