@@ -12,12 +12,12 @@ use axum::routing::get;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use kube::Client;
+use plimsoll_http_server::{HttpServer, RunningServer};
 use plimsoll_progress::Trees;
 use tokio::sync::OnceCell;
 
 use crate::access_token::{AccessToken, presents_token};
 use crate::error::Error;
-use crate::http_server::{HttpServer, RunningServer};
 use crate::response::{Problem, add_standard_headers};
 use crate::tree_source::{TreeSource, process_epoch, stream_trees};
 

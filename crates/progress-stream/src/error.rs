@@ -1,18 +1,14 @@
 //! Errors of the transport.
 
 use plimsoll_api::client_error::client_error_text;
+use plimsoll_http_server::ListenError;
 
 /// Why progress could not be served or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
-    #[error("failed to listen on {address}: {source}; choose another address")]
-    Listen {
-        /// The address.
-        address: std::net::SocketAddr,
-        /// The cause.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The API server refused or failed.
     #[error("failed to {action}: {}", client_error_text(source))]
     Api {
@@ -38,7 +34,7 @@ impl Error {
     /// The stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Listen { .. } => "ListenFailed",
+            Self::Listen(_) => "ListenFailed",
             Self::Api { .. } => "ApiFailed",
             Self::InvalidToken(_) => "InvalidToken",
         }

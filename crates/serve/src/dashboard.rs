@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kube::Client;
+use plimsoll_http_server::{HttpServer, RunningServer};
 use plimsoll_observe::{ClusterReader, Scope};
 use plimsoll_progress::Trees;
-use plimsoll_progress_stream::{AccessToken, HttpServer, LeaderClient, RunningServer};
+use plimsoll_progress_stream::{AccessToken, LeaderClient};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::dashboard_state::DashboardState;
@@ -74,7 +75,7 @@ impl Dashboard {
 
     /// Starts to serve.
     pub async fn listen(self) -> Result<RunningDashboard, Error> {
-        let server = HttpServer::bind(self.settings.address).await?;
+        let server = HttpServer::bind(self.settings.address).await.map_err(plimsoll_progress_stream::Error::from)?;
         let dashboard = DashboardState::new();
         let scope = Scope { namespace: self.settings.namespace.clone() };
         let reader = ClusterReader::new(self.client.clone(), scope);

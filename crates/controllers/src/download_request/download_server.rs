@@ -1,46 +1,32 @@
 //! The listener that serves signed links to the objects of directory locations. Every server has it, whether it leads or not.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::BackupStorageLocation;
 use plimsoll_engine::Error;
-use plimsoll_store::{StoreError, Tuning};
+use plimsoll_http_server::{HttpServer, RunningServer, ServerCertificate};
+use plimsoll_store::Tuning;
 use plimsoll_volumes::storage_location::open_location;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
-use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, info, warn};
+use tracing::info;
 
 use super::links::{InvalidLink, Link, Signer, Target};
 use crate::settings::DownloadSettings;
 
-/// A client that does not finish its handshake must not hold a connection for ever.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-
-/// Connections that are open at the same time; further ones are closed.
+/// Downloads that run at the same time; further connections are closed.
 const MAX_CONNECTIONS: usize = 64;
-/// A client must have sent the headers of its request by then.
-const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the key is used without being read again.
 const KEY_CACHE_TIME: Duration = Duration::from_secs(10);
 
@@ -48,20 +34,28 @@ const KEY_CACHE_TIME: Duration = Duration::from_secs(10);
 pub struct DownloadListener {
     /// What comes before the path in a link; `None` without an address that others can reach.
     pub base: Option<String>,
-    _accepting: AbortOnDropHandle<()>,
+    _server: RunningServer,
 }
 
 /// Starts to listen.
 pub async fn listen(settings: &DownloadSettings, client: Client, namespace: &str) -> Result<DownloadListener, Error> {
     let what = format!("listen for downloads on {}", settings.address);
     let failed = |detail: String| Error::InvalidResponse { what: what.clone(), detail };
-    let acceptor = settings.tls.as_ref().map(|(cert, key)| acceptor(cert, key)).transpose().map_err(failed)?;
-    let listener = TcpListener::bind(settings.address).await.map_err(|e| failed(e.to_string()))?;
-    let address = listener.local_addr().map_err(|e| failed(e.to_string()))?;
-    let base = base(settings, address);
-    info!("serving downloads on {address}, in links as {}", base.as_deref().unwrap_or("nothing: no URL is set"));
-    let service = Service { client, namespace: namespace.to_owned(), acceptor, key: Mutex::default() };
-    Ok(DownloadListener { base, _accepting: AbortOnDropHandle::new(tokio::spawn(accept(listener, Arc::new(service)))) })
+    let server = HttpServer::bind(settings.address).await.map_err(|error| failed(error.to_string()))?;
+    let server = match &settings.tls {
+        Some((certificate, key)) => server
+            .with_certificate(ServerCertificate::read(certificate, key).map_err(|error| failed(error.to_string()))?),
+        None => server,
+    };
+    let service = DownloadService { client, namespace: namespace.to_owned(), key: Mutex::default() };
+    let server = server.with_max_connections(MAX_CONNECTIONS).serve(router(service));
+    let base = base(settings, server.address);
+    info!(
+        "serving downloads on {}, in links as {}",
+        server.address,
+        base.as_deref().unwrap_or("nothing: no URL is set")
+    );
+    Ok(DownloadListener { base, _server: server })
 }
 
 fn base(settings: &DownloadSettings, address: SocketAddr) -> Option<String> {
@@ -73,102 +67,33 @@ fn base(settings: &DownloadSettings, address: SocketAddr) -> Option<String> {
     }
 }
 
-fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate)
-        .map_err(|e| format!("certificate {}: {e}", certificate.display()))?
-        .collect();
-    let chain = chain.map_err(|e| format!("certificate {}: {e}", certificate.display()))?;
-    let key_file = key.display();
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| format!("key {key_file}: {e}"))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|e| format!("certificate {}: {e}", certificate.display()))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+fn router(service: DownloadService) -> Router {
+    Router::new().fallback_service(get(download).with_state(Arc::new(service)))
 }
 
-struct Service {
+async fn download(State(service): State<Arc<DownloadService>>, request: Request) -> Response {
+    service.download(&request).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+struct DownloadService {
     client: Client,
     namespace: String,
-    acceptor: Option<TlsAcceptor>,
     /// The key, and when it was read.
     key: Mutex<Option<(Instant, Signer)>>,
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut open = tokio::task::JoinSet::new();
-    loop {
-        tokio::select! {
-            Some(_) = open.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
-                    let served = Arc::clone(&service).greet(stream);
-                    open.spawn(async move {
-                        served.await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    warn!("cannot accept a connection for a download: {error}");
-                    // Out of file descriptors, most likely: others must close first.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-    }
-}
-
-type Answer = Response<BoxBody<Bytes, StoreError>>;
-
-impl Service {
-    async fn greet(self: Arc<Self>, stream: TcpStream) {
-        let Some(acceptor) = self.acceptor.clone() else { return self.serve(stream).await };
-        if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-            self.serve(stream).await;
-        } else {
-            debug!("a client did not complete its handshake");
-        }
+impl DownloadService {
+    async fn download(&self, request: &Request) -> Result<Response, DownloadError> {
+        let target = self.verify_link(request).await?;
+        self.read(&target).await
     }
 
-    async fn serve(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-        let service = service_fn(move |request: Request<Incoming>| {
-            let this = Arc::clone(&self);
-            async move { Ok::<_, Infallible>(this.answer(&request).await) }
-        });
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(HEADER_READ_TIMEOUT);
-        if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-            debug!("a download ended badly: {error}");
-        }
-    }
-
-    async fn answer(&self, request: &Request<Incoming>) -> Answer {
-        if request.method() != Method::GET && request.method() != Method::HEAD {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are known here");
-        }
-        let target = match self.check(request).await {
-            Ok(target) => target,
-            Err(refused) => return refused,
-        };
-        match self.read(&target, request.method() == Method::HEAD).await {
-            Ok(answer) => answer,
-            Err(Error::Store(error)) if error.is_not_found() => text(StatusCode::NOT_FOUND, &error.to_string()),
-            Err(error) => text(StatusCode::BAD_GATEWAY, &error.to_string()),
-        }
-    }
-
-    /// What a request asks for, if its link is valid. The API server is not asked about what is no link.
-    async fn check(&self, request: &Request<Incoming>) -> Result<Target, Answer> {
+    /// The target of a request's link. Only for what is a link, a request is sent to the API server.
+    async fn verify_link(&self, request: &Request) -> Result<Target, DownloadError> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-        let link = Link::parse(path, query).map_err(refuse)?;
-        let unavailable = |error: Error| text(StatusCode::BAD_GATEWAY, &error.to_string());
-        let Some(signer) = self.signer().await.map_err(unavailable)? else {
-            return Err(text(StatusCode::FORBIDDEN, "no link was ever made here"));
-        };
-        signer.verify(&link, Timestamp::now()).map_err(refuse)?;
+        let link = Link::parse(path, query)?;
+        let signer = self.signer().await?.ok_or(DownloadError::NoLinks)?;
+        signer.verify(&link, Timestamp::now())?;
         Ok(link.target)
     }
 
@@ -180,67 +105,55 @@ impl Service {
         {
             return Ok(Some(signer.clone()));
         }
-        let found = Signer::find(self.client.clone(), &self.namespace).await?;
-        *cached = found.clone().map(|signer| (Instant::now(), signer));
-        Ok(found)
+        let signer = Signer::find(self.client.clone(), &self.namespace).await?;
+        *cached = signer.clone().map(|signer| (Instant::now(), signer));
+        Ok(signer)
     }
 
-    async fn read(&self, target: &Target, head: bool) -> Result<Answer, Error> {
+    async fn read(&self, target: &Target) -> Result<Response, DownloadError> {
         let api: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), &self.namespace);
-        let found = api.get_opt(&target.location).await;
-        let found = found.map_err(|e| Error::api(format!("read location {}", target.location), e))?;
-        let Some(location) = found else {
-            return Ok(text(StatusCode::NOT_FOUND, &format!("location {} not found", target.location)));
-        };
+        let location = api.get_opt(&target.location).await;
+        let location = location.map_err(|error| Error::api(format!("read location {}", target.location), error))?;
+        let location = location.ok_or_else(|| DownloadError::LocationNotFound(target.location.clone()))?;
         let store = open_location(self.client.clone(), &self.namespace, &location, Tuning::default(), None).await?;
-        let reader = store.reader(&target.key).await?;
-        let size = reader.info().size;
-        let body = if head {
-            Full::new(Bytes::new()).map_err(|never| match never {}).boxed()
-        } else {
-            BodyExt::boxed(StreamBody::new(sync(reader).map_ok(Frame::data)))
+        let reader = store.reader(&target.key).await.map_err(Error::Store)?;
+        let headers =
+            [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, reader.info().size.to_string())];
+        Ok((headers, Body::from_stream(reader)).into_response())
+    }
+}
+
+/// Why a request is answered without the object.
+#[derive(Debug, thiserror::Error)]
+enum DownloadError {
+    #[error(transparent)]
+    InvalidLink(#[from] InvalidLink),
+    #[error("no download link was created in this namespace")]
+    NoLinks,
+    #[error("location {0} not found")]
+    LocationNotFound(String),
+    #[error(transparent)]
+    Read(#[from] Error),
+}
+
+impl IntoResponse for DownloadError {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            Self::InvalidLink(InvalidLink::Malformed) | Self::LocationNotFound(_) => StatusCode::NOT_FOUND,
+            Self::InvalidLink(InvalidLink::Forged | InvalidLink::Expired) | Self::NoLinks => StatusCode::FORBIDDEN,
+            Self::Read(Error::Store(error)) if error.is_not_found() => StatusCode::NOT_FOUND,
+            Self::Read(_) => StatusCode::BAD_GATEWAY,
         };
-        let answer = Response::builder().header(CONTENT_TYPE, "application/octet-stream").header(CONTENT_LENGTH, size);
-        Ok(answer.body(body).unwrap_or_else(|error| text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())))
+        (status, format!("{self}\n")).into_response()
     }
-}
-
-fn refuse(refusal: InvalidLink) -> Answer {
-    match refusal {
-        InvalidLink::Malformed => text(StatusCode::NOT_FOUND, "this is no link to a download"),
-        InvalidLink::Forged => text(StatusCode::FORBIDDEN, "the signature of this link is not valid"),
-        InvalidLink::Expired => text(StatusCode::FORBIDDEN, "this link has expired: ask for a new one"),
-    }
-}
-
-/// Only one task polls the stream, but a body must be `Sync`.
-fn sync(
-    reader: plimsoll_store::Reader,
-) -> impl futures::Stream<Item = Result<Bytes, StoreError>> + Send + Sync + 'static {
-    let (sender, receiver) = tokio::sync::mpsc::channel(2);
-    tokio::spawn(async move {
-        let mut reader = reader;
-        while let Some(piece) = reader.next().await {
-            if sender.send(piece).await.is_err() {
-                break;
-            }
-        }
-    });
-    tokio_stream::wrappers::ReceiverStream::new(receiver)
-}
-
-fn text(status: StatusCode, message: &str) -> Answer {
-    let body = Full::new(Bytes::from(format!("{message}\n"))).map_err(|never| match never {}).boxed();
-    let mut answer = Response::new(body);
-    *answer.status_mut() = status;
-    answer
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tower::ServiceExt;
 
     use super::*;
 
@@ -248,53 +161,33 @@ mod tests {
         DownloadSettings { address: ([127, 0, 0, 1], 0).into(), url: url.map(str::to_owned), tls: None }
     }
 
-    /// A listener, and how often it has asked the API server.
-    async fn listening() -> (DownloadListener, SocketAddr, Arc<AtomicU32>) {
-        let asked = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&asked);
-        let service = tower::service_fn(move |_: Request<kube::client::Body>| {
+    /// The status of the response to a request, and how many requests the API server received.
+    async fn respond(method: &str, uri: &str) -> (StatusCode, u32) {
+        let requests = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&requests);
+        let api_server = tower::service_fn(move |_: Request<kube::client::Body>| {
             counted.fetch_add(1, Ordering::Relaxed);
             async { Ok::<_, Infallible>(Response::builder().status(404).body(kube::client::Body::empty()).unwrap()) }
         });
-        let listening = listen(&settings(None), Client::new(service, "velero"), "velero").await.unwrap();
-        let address = listening.base.as_deref().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
-        (listening, address, asked)
-    }
-
-    async fn answer(address: SocketAddr, request: &str) -> String {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        text
+        let (client, namespace) = (Client::new(api_server, "velero"), "velero".to_owned());
+        let router = router(DownloadService { client, namespace, key: Mutex::default() });
+        let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        (response.status(), requests.load(Ordering::Relaxed))
     }
 
     #[tokio::test]
-    async fn the_api_server_is_not_asked_about_what_is_no_link() {
-        let (_listening, address, asked) = listening().await;
-        let refused =
-            answer(address, "GET /downloads/x?expires=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
-        assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
-        assert_eq!(asked.load(Ordering::Relaxed), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_sends_nothing_is_not_served_for_ever() {
-        let (_listening, address, _) = listening().await;
-        let begun = Instant::now();
-        assert_eq!(answer(address, "GET / HTTP/1.1\r\n").await, "");
-        assert!(begun.elapsed() <= HEADER_READ_TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
+    async fn no_request_is_sent_to_the_api_server_for_what_is_not_a_link() {
+        assert_eq!(respond("GET", "/downloads/x?expires=1").await, (StatusCode::NOT_FOUND, 0));
+        assert_eq!(
+            respond("POST", "/downloads/default/a?expires=1&signature=00").await,
+            (StatusCode::METHOD_NOT_ALLOWED, 0)
+        );
     }
 
     #[tokio::test]
-    async fn the_number_of_connections_is_limited() {
-        let (_listening, address, _) = listening().await;
-        let mut open = Vec::new();
-        for _ in 0..MAX_CONNECTIONS {
-            open.push(TcpStream::connect(address).await.unwrap());
-        }
-        let mut refused = TcpStream::connect(address).await.unwrap();
-        assert_eq!(refused.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
+    async fn a_link_is_rejected_where_no_key_exists() {
+        assert_eq!(respond("GET", "/downloads/default/a?expires=1&signature=00").await, (StatusCode::FORBIDDEN, 1));
     }
 
     #[test]

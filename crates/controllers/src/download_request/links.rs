@@ -33,13 +33,16 @@ pub struct Target {
 }
 
 /// Why a link is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLink {
     /// It is not a link of ours.
+    #[error("not a download link")]
     Malformed,
     /// It was changed, or the key has changed.
+    #[error("invalid signature of the download link; create a new DownloadRequest")]
     Forged,
     /// It has expired.
+    #[error("the download link has expired; create a new DownloadRequest")]
     Expired,
 }
 

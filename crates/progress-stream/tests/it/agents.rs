@@ -1,9 +1,9 @@
 //! The leader reads the trees of an agent.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
+use plimsoll_local::fixtures::create_namespace;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AccessToken, AgentDiscovery, AgentServer, follow_agents};
 use reqwest::{Client, StatusCode};
@@ -19,9 +19,7 @@ const ADDRESS: &str = "plimsoll.dev/progress-address";
 async fn the_leader_has_replicas_of_the_agents_trees_while_it_has_work_and_the_token_protects_them() {
     let directory = tempfile::tempdir().unwrap();
     let client = plimsoll_local::Api::open(directory.path()).await.unwrap().client(NAMESPACE);
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let namespace = json!({ "metadata": { "name": NAMESPACE } });
-    namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
+    create_namespace(&client, NAMESPACE).await.unwrap();
     let trees = Trees::default();
     let agent = AgentServer::new(client.clone(), NAMESPACE, trees.clone());
     let agent = agent.listen(([127, 0, 0, 1], 0).into()).await.unwrap();

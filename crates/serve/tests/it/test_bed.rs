@@ -9,9 +9,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use plimsoll_local::fixtures::create_definitions_and_namespaces;
 use plimsoll_observe::Kind;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AccessToken, LeaderClient};
@@ -62,13 +62,7 @@ impl TestBed {
         let directory = tempfile::tempdir().unwrap();
         let api = plimsoll_local::Api::open(directory.path()).await.unwrap();
         let client = api.client(NAMESPACE);
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in plimsoll_api::crds() {
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
-        }
-        let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
-        namespaces.create(&PostParams::default(), &object(namespace)).await.unwrap();
+        create_definitions_and_namespaces(&client, plimsoll_api::crds(), &[NAMESPACE]).await.unwrap();
         let (trees, transfers, token) = (Trees::default(), Trees::default(), AccessToken::generate());
         let dashboard = Dashboard::new(client.clone(), settings(&token, allow_changes));
         let dashboard =
