@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{StatusCode, Uri};
 use jiff::Timestamp;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::BackupStorageLocation;
@@ -71,8 +71,8 @@ fn router(service: DownloadService) -> Router {
     Router::new().fallback_service(get(download).with_state(Arc::new(service)))
 }
 
-async fn download(State(service): State<Arc<DownloadService>>, request: Request) -> Response {
-    service.download(&request).await.unwrap_or_else(IntoResponse::into_response)
+async fn download(State(service): State<Arc<DownloadService>>, uri: Uri) -> Response {
+    service.download(&uri).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 struct DownloadService {
@@ -83,14 +83,14 @@ struct DownloadService {
 }
 
 impl DownloadService {
-    async fn download(&self, request: &Request) -> Result<Response, DownloadError> {
-        let target = self.verify_link(request).await?;
+    async fn download(&self, uri: &Uri) -> Result<Response, DownloadError> {
+        let target = self.verify_link(uri).await?;
         self.read(&target).await
     }
 
     /// The target of a request's link. Only for what is a link, a request is sent to the API server.
-    async fn verify_link(&self, request: &Request) -> Result<Target, DownloadError> {
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+    async fn verify_link(&self, uri: &Uri) -> Result<Target, DownloadError> {
+        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         let link = Link::parse(path, query)?;
         let signer = self.signer().await?.ok_or(DownloadError::NoLinks)?;
         signer.verify(&link, Timestamp::now())?;
