@@ -113,9 +113,10 @@ impl Counts {
         Some(if total == 0 { 0.0 } else { (ratio(self.settled(), total)).min(1.0) })
     }
 
-    /// This reading, as it may be shown after `shown`: no counter below what was shown, and never beyond a final total.
+    /// This reading, as it may be shown after `shown`: no counter below what was shown, and never beyond a
+    /// total.
     ///
-    /// What is too much is taken off what was added since, so that no counter falls.
+    /// What is beyond a final total is taken off what was added since, so that no counter falls. A growing total grows with it.
     #[must_use]
     pub(crate) fn raised_over(mut self, shown: &Counts) -> Self {
         let counted = self.settled();
@@ -130,6 +131,9 @@ impl Counts {
             self.total = Total::Final(total);
             self.overrun = self.overrun.max(counted.saturating_sub(total));
             self.clip(self.settled().saturating_sub(total), shown);
+        }
+        if let Total::Growing(total) = self.total {
+            self.total = Total::Growing(total.max(self.settled()));
         }
         self
     }

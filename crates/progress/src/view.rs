@@ -165,6 +165,8 @@ pub fn unit_word(unit: Unit, number: u64) -> &'static str {
 fn bytes_text(counts: &Counts) -> String {
     let settled = size_text(counts.settled());
     match counts.total {
+        // Nothing is known yet: "0 B" would read as an empty volume.
+        Total::Unknown if counts.settled() == 0 => String::new(),
         Total::Unknown => settled,
         Total::Growing(total) => format!("{settled} of ~{}", size_text(total)),
         Total::Final(total) => format!("{settled} of {}", size_text(total)),
