@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plimsoll_local::fixtures::create_definitions_and_namespaces;
 use plimsoll_observe::Kind;
