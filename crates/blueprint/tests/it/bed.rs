@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -183,7 +182,7 @@ impl Host for TestHost {
         Ok(())
     }
 
-    fn failpoint(&self, _: &'static str) {}
+    fn kill_point(&self, _: &'static str) {}
 
     fn recall(&self, key: &str) -> Option<String> {
         self.notes.lock().unwrap().get(key).cloned()

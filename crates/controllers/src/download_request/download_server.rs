@@ -153,6 +153,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use http::Request;
     use tower::ServiceExt;
 
     use super::*;

@@ -161,8 +161,6 @@ impl TestBed {
     }
 }
 
-type Namespace = k8s_openapi::api::core::v1::Namespace;
-
 fn object(value: Value) -> DynamicObject {
     serde_json::from_value(value).unwrap()
 }
