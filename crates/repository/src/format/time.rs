@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use jiff::SignedDuration;
+use jiff::civil::{Date, date};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A moment with the zone it was written in.
@@ -15,6 +17,7 @@ pub struct Time {
     pub offset_minutes: i16,
 }
 
+const EPOCH: Date = date(1970, 1, 1);
 const FIRST: i64 = -62_167_219_200; // year 0
 const LAST: i64 = 253_402_300_799; // end of year 9999
 
@@ -78,12 +81,12 @@ impl Time {
         let number = |from, to| digits(&bytes[from..to]);
         let (month, day) = (number(5, 7)?, number(8, 10)?);
         let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-        if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        if hour > 23 || minute > 59 || second > 59 {
             return None;
         }
         let (nanoseconds, zone) = fraction(&bytes[19..])?;
         let offset = offset_of(zone)?;
-        let days = days_of(number(0, 4)?, month, day);
+        let days = days_of(number(0, 4)?, month, day)?;
         let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset * 60;
         Some(Self { seconds, nanoseconds, offset_minutes: i16::try_from(offset).ok()? })
     }
@@ -125,25 +128,16 @@ fn push_padded(value: i64, width: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Days since 1970 to a date of the Gregorian calendar; years are counted from March to make leap days last.
+/// Year, month and day of a day counted from 1970.
 fn date_of(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+    let date = EPOCH.saturating_add(SignedDuration::from_hours(days.saturating_mul(24)));
+    (date.year().into(), date.month().into(), date.day().into())
 }
 
-fn days_of(year: i64, month: i64, day: i64) -> i64 {
-    let year = year - i64::from(month <= 2);
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let march_month = if month > 2 { month - 3 } else { month + 9 };
-    let day_of_year = (153 * march_month + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+/// Days since 1970; `None` if there is no such date.
+fn days_of(year: i64, month: i64, day: i64) -> Option<i64> {
+    let date = Date::new(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?).ok()?;
+    Some(date.duration_since(EPOCH).as_hours() / 24)
 }
 
 impl From<std::time::SystemTime> for Time {
