@@ -6,11 +6,11 @@
 extern crate self as libfuzzer_sys;
 
 #[path = "../../../../fuzz/fuzz_targets/archive.rs"]
-#[allow(unused_attributes, reason = "the fuzz target is a program of its own")]
+#[expect(unused_attributes, reason = "the fuzz target is a program of its own")]
 mod fuzz_target_of_archives;
 
 #[path = "../../../../fuzz/fuzz_targets/codec.rs"]
-#[allow(unused_attributes, reason = "the fuzz target is a program of its own")]
+#[expect(unused_attributes, reason = "the fuzz target is a program of its own")]
 mod fuzz_target_of_metadata;
 
 mod codec;

@@ -25,7 +25,7 @@ mod shared_pod;
 mod validate;
 
 #[path = "../../../../fuzz/fuzz_targets/template.rs"]
-#[allow(unused_attributes, reason = "the fuzz target is a program of its own")]
+#[expect(unused_attributes, reason = "the fuzz target is a program of its own")]
 mod fuzz_target_of_templates;
 
 macro_rules! fuzz_target {

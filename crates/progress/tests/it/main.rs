@@ -16,7 +16,7 @@ mod stress;
 mod takeover;
 
 #[path = "../../../../fuzz/fuzz_targets/frame.rs"]
-#[allow(unused_attributes, reason = "the fuzz target is a program of its own")]
+#[expect(unused_attributes, reason = "the fuzz target is a program of its own")]
 mod fuzz_target_of_frames;
 
 #[path = "../grade/mod.rs"]

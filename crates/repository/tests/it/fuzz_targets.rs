@@ -1,27 +1,27 @@
 //! The fuzz targets compile and accept typical input. `hack/fuzz` searches for failures.
 
 #[path = "../../../../fuzz/fuzz_targets/index.rs"]
-#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+#[expect(unused_attributes, reason = "a program of its own elsewhere")]
 mod index;
 
 #[path = "../../../../fuzz/fuzz_targets/key.rs"]
-#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+#[expect(unused_attributes, reason = "a program of its own elsewhere")]
 mod key;
 
 #[path = "../../../../fuzz/fuzz_targets/lock.rs"]
-#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+#[expect(unused_attributes, reason = "a program of its own elsewhere")]
 mod lock;
 
 #[path = "../../../../fuzz/fuzz_targets/pack.rs"]
-#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+#[expect(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
 mod pack;
 
 #[path = "../../../../fuzz/fuzz_targets/snapshot.rs"]
-#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+#[expect(unused_attributes, reason = "a program of its own elsewhere")]
 mod snapshot;
 
 #[path = "../../../../fuzz/fuzz_targets/tree.rs"]
-#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+#[expect(unused_attributes, reason = "a program of its own elsewhere")]
 mod tree;
 
 const TREE: &str = include_str!("../data/tree.json");
