@@ -175,7 +175,9 @@ pub struct Install {
     /// ConfigMap of Velero's node agents, for the server and the node agents
     #[arg(long, value_name = "NAME")]
     pub node_agent_configmap: Option<String>,
-    /// Service account of the pods, which must exist; its roles are created [default: one for the server, one for the agents]
+    /// Service account of all pods, which must exist; its roles are created [default: one for the server, one for the agents]
+    ///
+    /// The agents then have the permissions of the server, and are not bound to the transfers of their node.
     #[arg(long, value_name = "NAME", conflicts_with = "sa_annotations")]
     pub service_account_name: Option<String>,
     /// Images of plugins of the server

@@ -326,6 +326,7 @@ mod tests {
             json!({ "provider": "aws", "config": { "region": "eu" } })
         );
         assert!(named("ServiceAccount").is_none(), "it exists");
+        assert!(named("ValidatingAdmissionPolicy").is_none(), "it would bind the server to one node");
         assert_eq!(named("RoleBinding").unwrap()["subjects"][0]["name"], "velero");
         let limits = &named("DaemonSet").unwrap()["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"];
         assert_eq!(*limits, json!({ "memory": "1Gi" }));

@@ -57,7 +57,8 @@ pub fn all(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     all.extend(snapshot_location(namespace, options)?);
     all.push(service(namespace));
     all.extend(protection::network_policies(namespace, options.use_node_agent));
-    if options.use_node_agent {
+    // An account that the server shares writes the transfers of all nodes.
+    if options.use_node_agent && options.service_account_name.is_none() {
         all.extend(protection::agent_policy(namespace));
     }
     all.push(deployment(namespace, options)?);
