@@ -53,8 +53,8 @@ pub enum ResumePolicy {
 pub trait Host: Send + Sync {
     /// Called before every effect: fails if the process is no longer the leader.
     fn authorize_effect(&self) -> Result<(), Error>;
-    /// A failpoint: a test may kill this process here.
-    fn failpoint(&self, name: &'static str);
+    /// A kill point: a test may kill this process here.
+    fn kill_point(&self, name: &'static str);
     /// The value stored under this key, by this process or an earlier one.
     fn recall(&self, key: &str) -> Option<String>;
     /// Stores a value while the phase runs; durable once this returns.

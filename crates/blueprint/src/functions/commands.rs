@@ -129,11 +129,11 @@ impl OutputListener for Streams<'_> {
 
 async fn run_command(call: &Call, exec: &Exec, source: &str) -> Result<Outputs, Error> {
     call.host.authorize_effect()?;
-    call.host.failpoint("phase.exec.before");
+    call.host.kill_point("phase.exec.before");
     let mut streams =
         Streams { out: PodOutput::new(call, source), err: PodOutput::new(call, format!("{source} stderr")) };
     let ended = exec.run(&call.client, &mut streams).await?;
-    call.host.failpoint("phase.exec.after");
+    call.host.kill_point("phase.exec.after");
     let Streams { out, err } = streams;
     let tails = [err.output_tail(), out.output_tail()];
     // The rest of stderr may be a progress frame.

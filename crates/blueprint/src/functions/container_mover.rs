@@ -50,11 +50,11 @@ pub async fn backup(
     }
     mover_output.into_result(&exec, &ended)?;
     call.log(&format!("using plimsoll in pod {}", exec.path()));
-    call.host.failpoint("phase.backup.before");
+    call.host.kill_point("phase.backup.before");
     let (exec, ended, mover_output) =
         container_mover.run(data_movers.backup(repository, path, tag)?, Some(at.1)).await?;
     let saved = mover_output.into_result(&exec, &ended)?;
-    call.host.failpoint("phase.backup.after");
+    call.host.kill_point("phase.backup.after");
     saved.ok_or_else(|| exec.failed(0, "exited without a snapshot id")).map(Some)
 }
 

@@ -33,9 +33,9 @@ pub async fn backup_data(call: &Call) -> Result<Outputs, Error> {
     Exec::new(&namespace, &pod, Some(&container), Vec::new()).check(&call.client).await?;
     call.meters.report(&pod, TransferProgress { direction: Direction::Upload, ..TransferProgress::default() });
     let kopia = Kopia::connect(call, (&namespace, &pod, &container), server).await?;
-    call.host.failpoint("phase.backup.before");
+    call.host.kill_point("phase.backup.before");
     let saved = kopia.create_snapshot(&path, &tags, &pod).await;
-    call.host.failpoint("phase.backup.after");
+    call.host.kill_point("phase.backup.after");
     kopia.disconnect().await;
     let saved = saved?;
     let done = TransferProgress {
@@ -77,9 +77,9 @@ pub async fn restore_data(call: &Call) -> Result<Outputs, Error> {
     let kopia = Kopia::connect(call, (&handle.namespace, &handle.name, CONTAINER), server).await?;
     let total = kopia.snapshot_size(&id).await?;
     let sparse = call.params.tree()["Options"].get(SPARSE_OPTION).is_some();
-    call.host.failpoint("phase.restore.before");
+    call.host.kill_point("phase.restore.before");
     kopia.restore(&id, &target, sparse, total, "restore").await?;
-    call.host.failpoint("phase.restore.after");
+    call.host.kill_point("phase.restore.after");
     if let Some(total) = total {
         let (direction, done) = (Direction::Download, Some(total));
         call.meters.report(
@@ -99,9 +99,9 @@ pub async fn delete_data(call: &Call) -> Result<Outputs, Error> {
     let handle = idle(call, "delete-data-", namespace, &BTreeMap::new(), "").await?;
     call.meters.reach(Step::Execution);
     let kopia = Kopia::connect(call, (&handle.namespace, &handle.name, CONTAINER), server).await?;
-    call.host.failpoint("phase.forget.before");
+    call.host.kill_point("phase.forget.before");
     kopia.delete_snapshot(&id).await?;
-    call.host.failpoint("phase.forget.after");
+    call.host.kill_point("phase.forget.after");
     Ok(Outputs::new())
 }
 

@@ -51,7 +51,7 @@ async fn create(call: &Call) -> Result<Outputs, Error> {
     let mut outputs = Outputs::new();
     for (api, resource, object) in resolved {
         call.host.authorize_effect()?;
-        call.host.failpoint("phase.object.before");
+        call.host.kill_point("phase.object.before");
         let name = object.metadata.name.clone().unwrap_or_default();
         let namespace = object.metadata.namespace.clone();
         let name = match api.create(&PostParams::default(), &object).await {
@@ -60,7 +60,7 @@ async fn create(call: &Call) -> Result<Outputs, Error> {
             Err(kube::Error::Api(status)) if status.code == 409 && call.resumed => name,
             Err(error) => return Err(Error::api(format!("create {} {name}", resource.plural), error)),
         };
-        call.host.failpoint("phase.object.after");
+        call.host.kill_point("phase.object.after");
         outputs = object_outputs(&resource, &name, namespace.as_deref());
     }
     Ok(outputs)
@@ -136,13 +136,13 @@ async fn delete(call: &Call) -> Result<Outputs, Error> {
     let (api, resource, name, namespace) = referenced_object(call)?;
     call.meters.reach(Step::Execution);
     call.host.authorize_effect()?;
-    call.host.failpoint("phase.object.before");
+    call.host.kill_point("phase.object.before");
     let deleted = match api.delete(&name, &DeleteParams::default()).await {
         Ok(_) => false,
         Err(kube::Error::Api(status)) if status.code == 404 && call.resumed => true,
         Err(error) => return Err(Error::api(format!("delete {} {name}", resource.plural), error)),
     };
-    call.host.failpoint("phase.object.after");
+    call.host.kill_point("phase.object.after");
     let _waiting =
         (!deleted).then(|| call.task.wait(format!("waiting for the deletion of {} {name}", resource.plural)));
     while !deleted
@@ -160,7 +160,7 @@ async fn patch(call: &Call) -> Result<Outputs, Error> {
     call.meters.reach(Step::Execution);
     call.host.authorize_effect()?;
     let what = || format!("patch {} {name}", resource.plural);
-    call.host.failpoint("phase.object.before");
+    call.host.kill_point("phase.object.before");
     match api.patch(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await {
         Ok(_) => {}
         // Custom resources do not support strategic merge patches.
@@ -171,7 +171,7 @@ async fn patch(call: &Call) -> Result<Outputs, Error> {
         }
         Err(error) => return Err(Error::api(what(), error)),
     }
-    call.host.failpoint("phase.object.after");
+    call.host.kill_point("phase.object.after");
     Ok(object_outputs(&resource, &name, namespace.as_deref()))
 }
 
@@ -244,12 +244,12 @@ impl Target {
         let api: Api<DynamicObject> =
             Api::namespaced_with(call.client.clone(), &self.namespace, &ApiResource::from_gvk(&gvk));
         call.host.authorize_effect()?;
-        call.host.failpoint("phase.scale.before");
+        call.host.kill_point("phase.scale.before");
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
         api.patch(&self.name, &PatchParams::default(), &patch)
             .await
             .map_err(|e| Error::api(format!("scale {}", self.path()), e))?;
-        call.host.failpoint("phase.scale.after");
+        call.host.kill_point("phase.scale.after");
         Ok(())
     }
 

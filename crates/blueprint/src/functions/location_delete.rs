@@ -23,12 +23,12 @@ pub async fn location_delete(call: &Call) -> Result<Outputs, Error> {
     }
     let store = Store::open(&profile.location())?;
     call.host.authorize_effect()?;
-    call.host.failpoint("phase.location.before");
+    call.host.kill_point("phase.location.before");
     // The artifact may be one object or a prefix.
     let exists = store.exists(path).await?;
     store.delete(path).await?;
     let count = store.delete_prefix(path).await? + u64::from(exists);
-    call.host.failpoint("phase.location.after");
+    call.host.kill_point("phase.location.after");
     call.log(&format!("deleted {count} objects at {path}"));
     Ok(Outputs::new())
 }

@@ -92,13 +92,13 @@ impl SnapshotObjects {
         let object: DynamicObject = serde_json::from_value(object).map_err(|error| Error::Host(error.to_string()))?;
         let name = object.name_any();
         call.host.authorize_effect()?;
-        call.host.failpoint("phase.snapshot.before");
+        call.host.kill_point("phase.snapshot.before");
         match self.api.create(&PostParams::default(), &object).await {
             Ok(_) => call.log(&format!("{} created", self.path(&name))),
             Err(error) if code(&error) == Some(409) && self.is_own(call, &name).await? => {}
             Err(error) => return Err(self.error("create", &name, error)),
         }
-        call.host.failpoint("phase.snapshot.after");
+        call.host.kill_point("phase.snapshot.after");
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl SnapshotObjects {
     /// Deletes an object; a missing object is not an error.
     pub async fn delete(&self, call: &Call, name: &str) -> Result<(), Error> {
         call.host.authorize_effect()?;
-        call.host.failpoint("phase.snapshot.before");
+        call.host.kill_point("phase.snapshot.before");
         match self.api.delete(name, &DeleteParams::default()).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
@@ -128,7 +128,7 @@ impl SnapshotObjects {
             }
             Err(error) => return Err(self.error("delete", name, error)),
         }
-        call.host.failpoint("phase.snapshot.after");
+        call.host.kill_point("phase.snapshot.after");
         Ok(())
     }
 

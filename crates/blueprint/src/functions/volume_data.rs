@@ -58,9 +58,9 @@ pub async fn backup_with_restic(
     restic.ensure().await?;
     let tag = random_tag();
     call.meters.report(mover, TransferProgress { direction: Direction::Upload, ..TransferProgress::default() });
-    call.host.failpoint("phase.backup.before");
+    call.host.kill_point("phase.backup.before");
     let saved = restic.backup(path, &tag, mover).await?;
-    call.host.failpoint("phase.backup.after");
+    call.host.kill_point("phase.backup.after");
     call.log(&format!("snapshot {} saved: {} files, {}", saved.id, saved.files, size(saved.size)));
     Ok((saved, tag))
 }
@@ -190,12 +190,12 @@ async fn restore(call: &Call, request: RestoreRequest<'_>) -> Result<Outputs, Er
         mover,
         TransferProgress { direction: Direction::Download, total: Some(total), ..TransferProgress::default() },
     );
-    call.host.failpoint("phase.restore.before");
+    call.host.kill_point("phase.restore.before");
     match call.arguments.optional_text("backupPath")? {
         Some(inner) => restic.restore(&format!("{}:{inner}", snapshot.id), &[], &target, mover).await?,
         None => restore_paths(&restic, &snapshot, &target, mover).await?,
     }
-    call.host.failpoint("phase.restore.after");
+    call.host.kill_point("phase.restore.after");
     let done = TransferProgress {
         direction: Direction::Download,
         read: total,
@@ -279,11 +279,11 @@ async fn forget(call: &Call, restic: &Restic<'_>, id: Option<String>, tag: Optio
             return Err(Error::argument("backupID", "exactly one of backupID and backupTag is required"));
         }
     };
-    call.host.failpoint("phase.forget.before");
+    call.host.kill_point("phase.forget.before");
     for id in ids {
         restic.forget(&id).await?;
     }
-    call.host.failpoint("phase.forget.after");
+    call.host.kill_point("phase.forget.after");
     Ok(())
 }
 

@@ -72,12 +72,12 @@ impl NodeAgents {
             call.host.remember(TRANSFER_NOTE, request.node.clone()).await?;
         }
         call.host.authorize_effect()?;
-        call.host.failpoint("phase.transfer.before");
+        call.host.kill_point("phase.transfer.before");
         let secret = transfer_objects::repository_secret(call, name, repository)?;
         transfer_objects::create(&self.secrets(), &secret, "secret", name).await?;
         let transfer = transfer_objects::pod_volume_backup(call, name, request);
         transfer_objects::create(&self.context.leader.api(), &transfer, "PodVolumeBackup", name).await?;
-        call.host.failpoint("phase.transfer.after");
+        call.host.kill_point("phase.transfer.after");
         Ok(())
     }
 

@@ -48,7 +48,7 @@ impl Host for FunctionHost {
         self.record.check_effect().map_err(|error| blueprint::Error::Host(error.to_string()))
     }
 
-    fn failpoint(&self, name: &'static str) {
+    fn kill_point(&self, name: &'static str) {
         kill::point(name);
     }
 
