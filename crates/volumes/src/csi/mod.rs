@@ -66,8 +66,13 @@ pub(crate) fn classes(client: &Client) -> Api<DynamicObject> {
 }
 
 /// The class for a claim in a backup without annotations; none where the driver has none. The error says why none can be chosen.
-pub(crate) fn choose_class(all: &[Value], driver: &str, claim: &Value) -> Result<Option<String>, String> {
-    class::choose(all, driver, claim, &Value::Null)
+pub(crate) fn choose_class(
+    all: &[Value],
+    driver: &str,
+    claim: &Value,
+    policy: Option<&str>,
+) -> Result<Option<String>, String> {
+    class::choose(all, driver, claim, policy, &Value::Null)
 }
 
 fn text<'a>(value: &'a Value, place: &str) -> &'a str {
