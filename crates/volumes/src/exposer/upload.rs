@@ -6,15 +6,12 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_engine::{Error, kill};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::holder_pod::{HeldVolume, claim, create, metadata, pod, remove};
 use super::{ExposeStep, ExposedTransfer, Exposer};
-use crate::csi::{GROUP, VERSION, contents, permanent_error, snapshots};
+use crate::csi::{GROUP, VERSION, contents, permanent_error, secret_annotations, snapshots};
 use crate::node_agent_config::BackupPvc;
-
-/// Annotation: the secret that is needed to delete a snapshot.
-const SECRETS: &str = "snapshot.storage.kubernetes.io/deletion-secret";
 
 fn text<'a>(value: &'a Value, place: &str) -> &'a str {
     value.pointer(place).and_then(Value::as_str).unwrap_or_default()
@@ -141,12 +138,8 @@ impl Source {
             return Ok(Err(ExposeStep::Waiting(format!("for snapshot {name} to be ready"))));
         }
         self.set_deletion_policy(exposer, "Retain").await?;
-        let secrets = content.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
-        let secrets =
-            secrets.filter(|(key, _)| key.starts_with(SECRETS)).map(|(key, value)| (key.clone(), value.clone()));
-        let annotations: Map<String, Value> = secrets.collect();
         let own = json!({ "apiVersion": VERSION, "kind": "VolumeSnapshotContent",
-            "metadata": { "name": upload.name_any(), "annotations": annotations,
+            "metadata": { "name": upload.name_any(), "annotations": secret_annotations(content),
                 "labels": { labels::TRANSFER_UID: upload.uid() } },
             "spec": { "deletionPolicy": "Delete", "driver": content["spec"]["driver"], "source": { "snapshotHandle": handle },
                 "volumeSnapshotClassName": content.pointer("/spec/volumeSnapshotClassName"),
