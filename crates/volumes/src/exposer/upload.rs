@@ -8,6 +8,7 @@ use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_engine::{Error, kill};
 use serde_json::{Value, json};
 
+use super::driver_objects::{self, NotCopied};
 use super::holder_pod::{HeldVolume, claim, create, metadata, pod, remove};
 use super::{ExposeStep, ExposedTransfer, Exposer};
 use crate::csi::{GROUP, VERSION, contents, permanent_error, secret_annotations, snapshots};
@@ -39,6 +40,17 @@ impl ExposedTransfer for DataUpload {
         }
         let storage_class = storage_class(self);
         let settings = exposer.config.backup_pvc(&storage_class);
+        let namespace = self.spec.source_namespace.as_deref().unwrap_or_default();
+        match driver_objects::copy_all(&exposer.leader, self, namespace, &settings.driver_objects()).await? {
+            Ok(()) => {}
+            Err(NotCopied::Waiting(why)) => return Ok(ExposeStep::Waiting(why)),
+            Err(NotCopied::Missing(what)) => {
+                let why = format!(
+                    "{what} does not exist, but the ConfigMap of the node agents says that its driver needs it"
+                );
+                return Ok(ExposeStep::Refused(why));
+            }
+        }
         match claim_spec(self, exposer, &content, &settings).await? {
             Ok(spec) => claim(exposer, self, spec, &settings.annotations).await?,
             Err(why) => return Ok(ExposeStep::Refused(why)),
@@ -57,7 +69,11 @@ impl ExposedTransfer for DataUpload {
         let claim_gone = remove(&exposer.leader.api::<PersistentVolumeClaim>(), &name, &uid).await?;
         // The volume may still need the snapshot that it began as.
         let snapshots = snapshots(&exposer.leader.client, &exposer.leader.namespace);
-        Ok(pod_gone && claim_gone && remove(&snapshots, &name, &uid).await?)
+        let gone = pod_gone && claim_gone && remove(&snapshots, &name, &uid).await?;
+        if gone {
+            driver_objects::release_all(&exposer.leader, self).await?;
+        }
+        Ok(gone)
     }
 }
 
