@@ -8,6 +8,7 @@ mod actions_data;
 mod actions_database;
 mod actions_killed;
 mod actions_live;
+mod actions_moving;
 mod actions_real;
 mod actions_seen;
 mod actions_taken_over;
