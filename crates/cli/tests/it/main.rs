@@ -18,6 +18,7 @@ mod backup_fields;
 mod backup_hooks;
 mod bed;
 mod beside_velero;
+mod blueprint_policy;
 mod cancel;
 mod chart;
 mod chart_real;
