@@ -30,6 +30,7 @@ mod csi;
 mod csi_killed;
 mod csi_moved;
 mod csi_real;
+mod csi_velero;
 mod csi_volumes;
 mod dashboard;
 mod deletion;
