@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{BackupSpec, RestoreSpec};
 use plimsoll_select::resource_order::RestorePriorities;
@@ -52,9 +51,6 @@ impl Defaults {
     /// Sets what a Restore leaves out.
     pub fn set_in_restore(&self, spec: &mut RestoreSpec) {
         self.set_timeout(&mut spec.item_operation_timeout);
-        if spec.resource_modifier.is_none() {
-            spec.resource_modifier = self.resource_modifier.as_deref().map(config_map_reference);
-        }
     }
 
     /// Zero means the default too, as in Velero.
@@ -66,21 +62,12 @@ impl Defaults {
     }
 }
 
-fn config_map_reference(name: &str) -> TypedLocalObjectReference {
-    TypedLocalObjectReference { api_group: None, kind: "configmap".to_owned(), name: name.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn defaults() -> Defaults {
-        Defaults {
-            snapshot_move_data: true,
-            item_operation_timeout: Duration::from_hours(9),
-            resource_modifier: Some("strip-cni".to_owned()),
-            ..Defaults::default()
-        }
+        Defaults { snapshot_move_data: true, item_operation_timeout: Duration::from_hours(9), ..Defaults::default() }
     }
 
     #[test]
@@ -93,7 +80,6 @@ mod tests {
         for timeout in [&backup.item_operation_timeout, &restore.item_operation_timeout] {
             assert_eq!(timeout.as_ref().and_then(GoDuration::as_std), Some(Duration::from_hours(9)));
         }
-        assert_eq!(restore.resource_modifier.map(|reference| reference.name).as_deref(), Some("strip-cni"));
     }
 
     #[test]
@@ -104,12 +90,8 @@ mod tests {
             item_operation_timeout: timeout.clone(),
             ..BackupSpec::default()
         };
-        let mut restore =
-            RestoreSpec { resource_modifier: Some(config_map_reference("own")), ..RestoreSpec::default() };
         let unchanged = backup.clone();
         defaults().set_in_backup(&mut backup);
-        defaults().set_in_restore(&mut restore);
         assert_eq!(backup, unchanged);
-        assert_eq!(restore.resource_modifier, Some(config_map_reference("own")));
     }
 }

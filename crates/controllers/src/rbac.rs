@@ -59,7 +59,12 @@ pub const SERVER_NAMESPACE: &[Rule] = &[
         "deleted backups, and those that have left the bucket (backup_storage_location, delete_backup_request)",
     ),
     rule(&[VELERO], &["restores"], &["delete"], "the restores of a deleted backup (delete_backup_request)"),
-    rule(&[""], &["secrets"], &["delete"], "what an agent needed for one transfer of a phase (action_set)"),
+    rule(
+        &[""],
+        &["secrets"],
+        &["delete"],
+        "what an agent needed for one transfer of a phase (action_set), or a driver for one volume (volumes::exposer)",
+    ),
     rule(&[""], &["pods"], &["delete"], "the pods of a phase go when it has ended (action_set)"),
     rule(
         &[""],

@@ -25,6 +25,11 @@ pub async fn config_map(
     })
 }
 
+/// The reference to a ConfigMap that an option of the server names.
+pub fn config_map_reference(name: &str) -> TypedLocalObjectReference {
+    TypedLocalObjectReference { api_group: None, kind: "configmap".to_owned(), name: name.to_owned() }
+}
+
 /// The policies of a Backup, followed by the volume policies of the server; the inner error is the user's.
 pub async fn backup_policies(
     context: &Context,
@@ -36,8 +41,7 @@ pub async fn backup_policies(
         Err(fault) => return Ok(Err(fault)),
     };
     let Some(name) = &context.settings.defaults.volume_policies else { return Ok(Ok(own)) };
-    let global = TypedLocalObjectReference { kind: "configmap".into(), name: name.clone(), api_group: None };
-    let data = config_map(context, FLAG, &global).await?;
+    let data = config_map(context, FLAG, &config_map_reference(name)).await?;
     Ok(data.and_then(|data| {
         let read = ResourcePolicies::from_config_map(&data);
         let global = read.map_err(|error| format!("{FLAG}: ConfigMap {name}: {error}"))?;

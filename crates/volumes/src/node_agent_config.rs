@@ -48,9 +48,8 @@ pub struct NodeAgentConfig {
     load_affinity: Vec<LoadAffinity>,
     #[serde(rename = "backupPVC")]
     backup_pvc: BTreeMap<String, BackupPvc>,
-    /// A volume is always provisioned without waiting for the restored pod.
     #[serde(rename = "restorePVC")]
-    _restore_pvc: Option<RestorePvc>,
+    restore_pvc: Option<RestorePvc>,
     priority_class_name: String,
     pod_labels: BTreeMap<String, String>,
     pod_annotations: BTreeMap<String, String>,
@@ -96,14 +95,34 @@ pub(crate) struct BackupPvc {
     pub spc_no_relabeling: bool,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
+    secret_names: Vec<String>,
+    config_map_names: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+impl BackupPvc {
+    /// What the driver needs beside the claim.
+    pub fn driver_objects(&self) -> DriverObjects {
+        DriverObjects { secret_names: self.secret_names.clone(), config_map_names: self.config_map_names.clone() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[derive(Default)]
 struct RestorePvc {
+    /// A volume is always provisioned without waiting for the restored pod.
     #[serde(rename = "ignoreDelayBinding")]
     _ignore_delay_binding: bool,
+    secret_names: Vec<String>,
+    config_map_names: Vec<String>,
+}
+
+/// Names of objects in the namespace of an application that its driver reads in the namespace of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DriverObjects {
+    /// Secrets.
+    pub secret_names: Vec<String>,
+    /// ConfigMaps.
+    pub config_map_names: Vec<String>,
 }
 
 /// Keys whose settings have no meaning here, and what to use.
@@ -170,6 +189,12 @@ impl NodeAgentConfig {
     /// The settings of the claim of a snapshot.
     pub(crate) fn backup_pvc(&self, storage_class: &str) -> BackupPvc {
         self.backup_pvc.get(storage_class).cloned().unwrap_or_default()
+    }
+
+    /// What drivers need beside the claim of a restored volume.
+    pub(crate) fn restored_driver_objects(&self) -> DriverObjects {
+        let names = self.restore_pvc.clone().unwrap_or_default();
+        DriverObjects { secret_names: names.secret_names, config_map_names: names.config_map_names }
     }
 
     /// Adds what pods that hold volumes have in common. `storage_class` is that of the volume.
@@ -285,5 +310,16 @@ mod tests {
         let known = json!({ "restorePVC": { "ignoreDelayBinding": true }, "privilegedFsBackup": false,
             "backupPVC": { "fast": { "storageClass": "fast-copy", "readOnly": true, "spcNoRelabeling": true } } });
         assert!(parse(known).unwrap().backup_pvc("fast").read_only);
+    }
+
+    #[test]
+    fn the_objects_that_a_driver_needs_are_those_of_its_storage_class_or_of_all_restores() {
+        let names = json!({ "secretNames": ["token"], "configMapNames": ["kms"] });
+        let config = parse(json!({ "backupPVC": { "encrypted": names }, "restorePVC": names })).unwrap();
+        let expected =
+            DriverObjects { secret_names: vec!["token".to_owned()], config_map_names: vec!["kms".to_owned()] };
+        assert_eq!(config.backup_pvc("encrypted").driver_objects(), expected);
+        assert_eq!(config.backup_pvc("plain").driver_objects(), DriverObjects::default());
+        assert_eq!(config.restored_driver_objects(), expected);
     }
 }

@@ -47,6 +47,8 @@ struct Message {
     bytes_restored: Option<u64>,
     bytes_skipped: Option<u64>,
     seconds_remaining: Option<u64>,
+    seconds_elapsed: u64,
+    current_files: Vec<serde::de::IgnoredAny>,
     snapshot_id: Option<String>,
     total_files_processed: u64,
     total_bytes_processed: u64,
@@ -56,7 +58,7 @@ struct Message {
 
 impl Message {
     /// The progress after this message. restic's estimate of the remaining time is ignored: ours is computed from the bytes.
-    fn progress(&self, before: TransferProgress, direction: Direction) -> TransferProgress {
+    fn progress(&self, before: TransferProgress, direction: Direction, scanned: bool) -> TransferProgress {
         let restored = self.bytes_restored.unwrap_or(0).saturating_add(self.bytes_skipped.unwrap_or(0));
         let mut progress = TransferProgress { direction, seconds_left: None, ..before };
         match (self.kind.as_str(), direction) {
@@ -67,8 +69,8 @@ impl Message {
             }
             _ => {
                 progress.read = progress.read.max(self.bytes_done.unwrap_or(restored));
-                // The total grows while restic scans; it is final once restic estimates the remaining time.
-                if self.seconds_remaining.is_some() || direction == Direction::Download {
+                // The total of a backup grows while restic scans.
+                if scanned || direction == Direction::Download {
                     progress.total = self.total_bytes.or(progress.total);
                 }
             }
@@ -79,12 +81,46 @@ impl Message {
         progress
     }
 
+    /// Whether everything that restic has found so far was read.
+    fn is_all_read(&self) -> bool {
+        self.bytes_done.is_some() && self.bytes_done == self.total_bytes && self.current_files.is_empty()
+    }
+
     fn saved(&self) -> BackupSummary {
         BackupSummary {
             id: self.snapshot_id.clone().unwrap_or_default().chars().take(8).collect(),
             files: self.total_files_processed,
             size: self.total_bytes_processed,
             added: self.data_added_packed.or(self.data_added).unwrap_or(0),
+        }
+    }
+}
+
+/// Whether restic has found everything that it backs up: it does not say so.
+#[derive(Debug, Default)]
+struct Scan {
+    /// When everything found was read for the first time: the total, and the seconds since the start.
+    all_read: Option<(Option<u64>, u64)>,
+}
+
+impl Scan {
+    /// Whether the total of a message is known: restic estimates the time left, or it has found nothing more for a second since
+    /// everything was read. The latter is so while the data is still uploaded.
+    fn is_complete(&mut self, message: &Message) -> bool {
+        if message.seconds_remaining.is_some() {
+            return true;
+        }
+        if !message.is_all_read() {
+            self.all_read = None;
+            return false;
+        }
+        let now = (message.total_bytes, message.seconds_elapsed);
+        match self.all_read.filter(|(total, _)| *total == now.0) {
+            Some((_, since)) => now.1 > since,
+            None => {
+                self.all_read = Some(now);
+                false
+            }
         }
     }
 }
@@ -319,6 +355,7 @@ struct ResticOutput<'a> {
     plain: String,
     errors: Vec<u8>,
     saved: Option<BackupSummary>,
+    scan: Scan,
     progress: TransferProgress,
 }
 
@@ -331,6 +368,7 @@ impl<'a> ResticOutput<'a> {
             plain: String::new(),
             errors: Vec::new(),
             saved: None,
+            scan: Scan::default(),
             progress: TransferProgress::default(),
         }
     }
@@ -373,7 +411,8 @@ impl<'a> ResticOutput<'a> {
         if let ("summary", Direction::Upload) = (message.kind.as_str(), direction) {
             self.saved = Some(message.saved());
         }
-        self.progress = message.progress(self.progress, direction);
+        let scanned = self.scan.is_complete(message);
+        self.progress = message.progress(self.progress, direction, scanned);
         self.call.meters.report(mover, self.progress);
     }
 }
@@ -436,7 +475,8 @@ mod tests {
     #[test]
     fn bytes_are_counted_and_the_estimate_of_restic_is_ignored() {
         let after = |before: TransferProgress, direction: Direction, text: &str| {
-            serde_json::from_str::<Message>(text).unwrap().progress(before, direction)
+            let message = serde_json::from_str::<Message>(text).unwrap();
+            message.progress(before, direction, Scan::default().is_complete(&message))
         };
         let up = |before: TransferProgress, text: &str| after(before, Direction::Upload, text);
         let scanning = up(TransferProgress::default(), r#"{"message_type":"status","total_bytes":10,"bytes_done":5}"#);
@@ -453,6 +493,25 @@ mod tests {
         let text = r#"{"message_type":"status","total_bytes":9,"bytes_restored":3,"bytes_skipped":1}"#;
         let down = after(TransferProgress::default(), Direction::Download, text);
         assert_eq!((down.read, down.sent, down.total, down.seconds_left), (4, Some(4), Some(9), None));
+    }
+
+    #[test]
+    fn a_scan_is_complete_once_all_was_read_for_a_second_or_the_time_left_is_estimated() {
+        let mut scan = Scan::default();
+        let mut is_complete = |done: u64, total: u64, elapsed: u64, more: serde_json::Value| {
+            let mut text = serde_json::json!({ "message_type": "status", "total_bytes": total, "bytes_done": done, "seconds_elapsed": elapsed });
+            text.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            scan.is_complete(&serde_json::from_value(text).unwrap())
+        };
+        let none = || serde_json::json!({});
+        assert!(!is_complete(5, 10, 0, serde_json::json!({ "current_files": ["/f"] })));
+        assert!(!is_complete(10, 10, 1, none()), "restic may still find more");
+        assert!(!is_complete(12, 12, 2, none()), "it has found more");
+        assert!(!is_complete(12, 12, 2, none()));
+        assert!(is_complete(12, 12, 3, none()));
+        assert!(is_complete(12, 12, 4, none()));
+        assert!(!is_complete(12, 20, 5, none()));
+        assert!(is_complete(13, 20, 5, serde_json::json!({ "seconds_remaining": 7 })));
     }
 
     #[test]

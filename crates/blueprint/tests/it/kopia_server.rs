@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::kanister::v1alpha1::ActionSpec;
 use plimsoll_blueprint::kando::{KandoError, KopiaKando, SnapshotInfo};
 use plimsoll_blueprint::params::{self, Params};
@@ -26,38 +24,11 @@ fn content(length: usize) -> Vec<u8> {
 /// A cluster with a RepositoryServer for `kopia`, as Kanister's controller leaves it, and a pod with a claim.
 async fn bed(kopia: &KopiaServer) -> Bed {
     let bed = Bed::with_pods(&path_with(&cache::program("kopia").unwrap())).await;
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    bed.create(
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        json!({ "metadata": { "name": "repositoryservers.cr.kanister.io" }, "spec": { "group": "cr.kanister.io", "scope": "Namespaced",
-            "names": { "plural": "repositoryservers", "singular": "repositoryserver", "kind": "RepositoryServer", "listKind": "RepositoryServerList" },
-            "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } }),
-    )
-    .await;
-    let secret = |name: &str, key: &str, value: &str| json!({ "metadata": { "name": name }, "data": { key: BASE64_STANDARD.encode(value) } });
-    bed.create("v1", "Secret", "secrets", secret("tls", "tls.crt", kopia.certificate())).await;
-    bed.create("v1", "Secret", "secrets", secret("users", HOSTNAME, PASSWORD)).await;
-    bed.create(
-        "v1",
-        "Service",
-        "services",
-        json!({ "metadata": { "name": "kopia" }, "spec": { "type": "ExternalName", "externalName": "127.0.0.1",
-            "ports": [{ "port": kopia.port() }] } }),
-    )
-    .await;
-    let reference = |name: &str| json!({ "name": name, "namespace": NAMESPACE });
-    bed.create(
-        "cr.kanister.io/v1alpha1",
-        "RepositoryServer",
-        "repositoryservers",
-        json!({ "metadata": { "name": "backups" },
-            "spec": { "server": { "tlsSecretRef": reference("tls"),
-                "userAccess": { "username": USERNAME, "userAccessSecretRef": reference("users") } } },
-            "status": { "serverInfo": { "serviceName": "kopia" } } }),
-    )
-    .await;
+    for object in kopia.repository_server(NAMESPACE) {
+        let text = |field: &str| object[field].as_str().unwrap().to_owned();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        bed.create(&version, &kind, &format!("{}s", kind.to_lowercase()), object).await;
+    }
     bed
 }
 

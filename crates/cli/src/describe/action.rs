@@ -149,6 +149,14 @@ mod tests {
     }
 
     #[test]
+    fn a_recorded_action_of_kanister_is_shown_as_it_ended() {
+        let text = described(include_str!("../../../observe/tests/it/kanister/recording.json"));
+        assert!(text.contains("Progress:") && text.contains("100%") && !text.contains(" 0.00%"), "{text}");
+        assert!(text.contains("Phase tidy:") && text.contains("Phase up:"), "{text}");
+        assert!(text.contains("originalReplicaCount=1") && !text.contains("{{"), "{text}");
+    }
+
+    #[test]
     fn a_running_action_of_kanister_is_the_mean_of_its_phases() {
         let text = described(include_str!("../../../observe/tests/it/kanister/running.json"));
         assert!(text.contains("Action backup: 33.33%") && text.contains("Running phase"), "{text}");

@@ -379,13 +379,24 @@ async fn deleting_or_cancelling_a_running_action_set_still_runs_its_deferred_pha
 }
 
 pub async fn profile(home: &Home<'_>, server: &S3Server, bucket: &str) {
+    profile_at(home, server.endpoint(), bucket).await;
+}
+
+/// The profile `s3` of an S3 server at this address.
+pub async fn profile_at(home: &Home<'_>, endpoint: &str, bucket: &str) {
     make(home, "Secret", "aws", json!({ "stringData": { "id": ACCESS_KEY, "key": SECRET_KEY } })).await;
-    make(home, "Profile", "s3", json!({
-        "location": { "type": "s3Compliant", "bucket": bucket, "endpoint": server.endpoint(), "region": "us-east-1" },
-        "credential": { "type": "keyPair", "keyPair": { "idField": "id", "secretField": "key",
-            "secret": { "apiVersion": "v1", "kind": "Secret", "name": "aws", "namespace": home.namespace } } },
-        "skipSSLVerify": false,
-    })).await;
+    make(
+        home,
+        "Profile",
+        "s3",
+        json!({
+            "location": { "type": "s3Compliant", "bucket": bucket, "endpoint": endpoint, "region": "us-east-1" },
+            "credential": { "type": "keyPair", "keyPair": { "idField": "id", "secretField": "key",
+                "secret": { "apiVersion": "v1", "kind": "Secret", "name": "aws", "namespace": home.namespace } } },
+            "skipSSLVerify": false,
+        }),
+    )
+    .await;
 }
 
 /// A claim for whatever the embedded cluster has.

@@ -7,6 +7,8 @@ use crate::bed::{Bed, Home, create_namespace, eventually, phase};
 use crate::csi_volumes::{CsiClaim, api, contents, copies, create, snapshots};
 use crate::pod_volumes::unpacked;
 
+const CLASSES: &str = "volumesnapshotclasses.snapshot.storage.k8s.io";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_restored_from_its_snapshot_into_its_own_and_another_namespace() {
     let bed = Bed::local_with_pods().await;
@@ -65,11 +67,18 @@ async fn assert_existing_claim_is_unchanged(home: &Home<'_>, claim: &CsiClaim<'_
     assert_eq!(claim.files().await, before);
 }
 
-/// `snapshotVolumes: false` leaves out what no policy wants a snapshot of.
+/// `snapshotVolumes: false` leaves out what no policy wants a snapshot of. A policy may name the class.
 async fn assert_a_policy_decides_before_snapshot_volumes(home: &Home<'_>, claim: &CsiClaim<'_>) {
-    for (name, action, expected) in [("by-policy", "snapshot", 1), ("without", "skip", 0)] {
-        let rules =
-            format!("version: v1\nvolumePolicies:\n- conditions: {{csi: {{}}}}\n  action: {{type: {action}}}\n");
+    let second = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+        "metadata": { "name": "second" }, "driver": "csi.plimsoll.dev", "deletionPolicy": "Delete" });
+    create(claim.bed, "snapshot.storage.k8s.io", None, second).await;
+    for (name, action, class) in [
+        ("by-policy", "{type: snapshot}", Some("local-csi")),
+        ("by-class", "{type: snapshot, parameters: {snapshotClass: second}}", Some("second")),
+        ("without", "{type: skip}", None),
+        ("by-plugin", "{type: custom}", None),
+    ] {
+        let rules = format!("version: v1\nvolumePolicies:\n- conditions: {{csi: {{}}}}\n  action: {action}\n");
         let rules = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "rules": rules } });
         create(claim.bed, "", Some(&home.namespace), rules).await;
         let policy = json!({ "kind": "configmap", "name": name });
@@ -79,7 +88,10 @@ async fn assert_a_policy_decides_before_snapshot_volumes(home: &Home<'_>, claim:
         let backup = home.ended("Backup", name).await;
         assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
         let attempted = backup["status"]["csiVolumeSnapshotsAttempted"].as_u64().unwrap_or(0);
-        assert_eq!(attempted, expected, "{name}: {backup:#}");
+        assert_eq!(attempted, u64::from(class.is_some()), "{name}: {backup:#}");
+        let classes = home.archived(name).into_iter().filter(|item| item.contains("/volumesnapshotclasses."));
+        let expected = class.map(|class| format!("resources/{CLASSES}/cluster/{class}.json"));
+        assert_eq!(classes.collect::<Vec<_>>(), Vec::from_iter(expected), "{name}");
         home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": name },
             "spec": { "backupName": name } }))
             .await

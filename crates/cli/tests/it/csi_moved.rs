@@ -330,3 +330,53 @@ async fn uploads_wait_for_their_snapshots_in_parallel_and_driver_errors_fail_the
         assert!(errors.contains(cause), "{cause}: {errors}\n{}", home.log());
     }
 }
+
+/// Waits until a Secret of the server's namespace is there or gone.
+async fn wait_for_copy(home: &Home<'_>, is_there: bool) {
+    eventually(&format!("the copy is there: {is_there}\n{}", home.log()), async || {
+        let copy = home.find("Secret", "kms-token").await;
+        let map = home.find("ConfigMap", "kms").await;
+        let key = copy.as_ref().map(|copy| copy["data"]["token"] == "c2VjcmV0");
+        assert_ne!(key, Some(false), "{copy:#?}");
+        copy.is_some() == is_there && map.is_some() == is_there
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_driver_needs_is_beside_its_claim_while_data_is_moved() {
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let claim = CsiClaim::make(&bed, "shop", 1 << 20).await;
+    let names = json!({ "secretNames": ["kms-token"], "configMapNames": ["kms"] });
+    let config = json!({ "backupPVC": { "local-csi": names }, "restorePVC": names }).to_string();
+    let config_map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "node-agents" },
+        "data": { "config.json": config } });
+    create(&bed, "", Some(&home.namespace), config_map).await;
+    let _server = server(&home, "built-in", &["--node-agent-configmap", "node-agents"]);
+    let agent = agent(&home, &[], &[]);
+    let backup = json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true });
+    home.backup("early", backup.clone()).await;
+    assert_eq!(phase(&home.ended("Backup", "early").await), "PartiallyFailed");
+    let errors = home.messages("early", "errors");
+    assert!(errors.contains(&format!("Secret {}/kms-token does not exist", claim.namespace)), "{errors}");
+
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "kms-token" }, "stringData": { "token": "secret" } });
+    create(&bed, "", Some(&claim.namespace), secret).await;
+    let kms = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "kms" }, "data": { "url": "x" } });
+    create(&bed, "", Some(&claim.namespace), kms).await;
+    let before = claim.files().await;
+    home.backup("b", backup).await;
+    wait_for_copy(&home, true).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}\n{}", home.log(), agent_log(&home));
+    wait_for_copy(&home, false).await;
+
+    claim.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    wait_for_copy(&home, true).await;
+    assert_eq!(phase(&home.ended("Restore", "r").await), "Completed", "{}\n{}", home.log(), agent_log(&home));
+    assert_eq!(claim.files().await, before);
+    wait_for_copy(&home, false).await;
+    wait_until_cleaned_up(&home).await;
+    terminate_server(agent).await;
+}

@@ -48,7 +48,7 @@ async fn an_installed_server_takes_and_deletes_csi_snapshots_with_its_own_permis
 }
 
 /// An application with a claim of the driver, filled; and the sums of its files.
-async fn application(bed: &Bed, namespace: &str) -> String {
+pub async fn application(bed: &Bed, namespace: &str) -> String {
     create_namespace(&bed.client, namespace).await;
     csi::claim(&bed.client, namespace, "data", CLASS, None).await.unwrap();
     fill(&bed.client, namespace, json!({ "persistentVolumeClaim": { "claimName": "data" } })).await

@@ -66,7 +66,7 @@ fn backup_of<'a>(name: &'a str, namespace: &'a str) -> [&'a str; 7] {
     ["backup", "create", name, "--include-namespaces", namespace, "--default-volumes-to-fs-backup", "--wait"]
 }
 
-fn restore_of<'a>(name: &'a str, backup: &'a str, mapping: &'a str) -> [&'a str; 8] {
+pub fn restore_of<'a>(name: &'a str, backup: &'a str, mapping: &'a str) -> [&'a str; 8] {
     ["restore", "create", name, "--from-backup", backup, "--namespace-mappings", mapping, "--wait"]
 }
 

@@ -11,6 +11,7 @@ on_both_clusters! {
     dependencies_of_a_selected_object_are_restored_first_and_counted_once,
     existing_objects_are_kept_or_updated_according_to_the_policy,
     modifiers_and_policies_of_config_maps_are_applied,
+    the_default_modifier_of_the_server_is_applied_and_its_faults_are_warnings,
     a_schedule_refers_to_its_latest_completed_backup,
     mapped_namespaces_are_restored_with_labels_and_annotations,
     status_is_restored_where_the_spec_or_the_object_asks_for_it,
@@ -473,6 +474,42 @@ async fn skipped_items_have_reasons_in_the_list_and_in_the_log(bed: &Bed) {
         assert!(log.contains(&format!("skipped: {reason}")), "{reason}: {log}");
     }
     assert!(log.contains("5 items selected, 1 excluded by filters"), "{log}");
+}
+
+async fn the_default_modifier_of_the_server_is_applied_and_its_faults_are_warnings(bed: &Bed) {
+    let home = bed.home("home").await;
+    let arguments = ["--lease-duration", "15s", "--default-resource-modifier-configmap", "defaults"];
+    let _server = home.server_through(&bed.kubeconfig, &arguments, &[]);
+    let shop = bed.ns("shop");
+    Planted::new().object("configmaps", &config_map(&shop, "map", "old")).plant(&home, "b").await;
+    let rule = |value: &str| {
+        format!(
+            "version: v1\nresourceModifierRules:\n- conditions: {{groupResource: configmaps}}\n  patches: [{{operation: replace, path: /data/k, value: {value}}}]\n"
+        )
+    };
+    let rules = async |name: &str, text: String| {
+        let map =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "rules": text } });
+        home.create(map).await.unwrap();
+    };
+    let restored_value = async |name: &str, more: Value| {
+        let target = bed.ns(name);
+        let mut spec = json!({ "backupName": "b", "namespaceMapping": { shop.clone(): target.clone() } });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let restore = restored(&home, name, spec).await;
+        assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", restore_log(&home, name));
+        let map = read(bed, "v1", "ConfigMap", Some(&target), "map").await.unwrap();
+        (map["data"]["k"].clone(), restore["status"]["warnings"].as_u64().unwrap_or(0))
+    };
+    assert_eq!(restored_value("early", json!({})).await, (json!("old"), 1));
+    let log = restore_log(&home, "early");
+    let expected = "the default resource modifier is not applied: --default-resource-modifier-configmap: ConfigMap defaults not found";
+    assert!(log.contains(expected), "{log}");
+    rules("defaults", rule("default")).await;
+    rules("own", rule("own")).await;
+    assert_eq!(restored_value("later", json!({})).await, (json!("default"), 0));
+    let own = json!({ "resourceModifier": { "kind": "ConfigMap", "name": "own" } });
+    assert_eq!(restored_value("named", own).await, (json!("own"), 0));
 }
 
 async fn fields_that_cannot_be_honoured_are_refused_by_name(bed: &Bed) {

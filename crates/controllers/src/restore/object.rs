@@ -78,7 +78,6 @@ async fn show_begun(job: &Job<RestoreController>, backup: &Backup) -> Result<Val
             "backupName": backup.name_any(),
             "excludedResources": excluded,
             "itemOperationTimeout": spec.item_operation_timeout,
-            "resourceModifier": spec.resource_modifier,
         },
         "status": { "phase": phase.as_str(), "startTimestamp": format!("{started:.0}") },
     });

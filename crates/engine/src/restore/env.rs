@@ -61,6 +61,8 @@ pub struct ResolvedSpec {
     pub modifiers: Option<ResourceModifiers>,
     /// `hooks`.
     pub hooks: RestoreHooks,
+    /// What cannot be used, without which the restore goes on.
+    pub warnings: Vec<String>,
 }
 
 /// The Restore object of a restore, and the objects that it refers to.

@@ -21,6 +21,7 @@ use super::plan::{RestorePlan, plan};
 use super::run::{RestoreRules, RestoreRun, RunState};
 use crate::item_filter::ItemFilter;
 use crate::item_operations::cancel_abandoned;
+use crate::outcome::Scope;
 use crate::ports::Effect;
 use crate::{Error, RetryPolicy, show_store_waits};
 
@@ -64,7 +65,10 @@ async fn make_rules(
 ) -> Result<RestoreRules, Error> {
     let spec = &input.restore.spec;
     let resolved = RetryPolicy::default().run(&env.operation.root, || env.object.resolve_spec()).await?;
-    let ResolvedSpec { policies, modifiers, hooks } = resolved;
+    let ResolvedSpec { policies, modifiers, hooks, warnings } = resolved;
+    for warning in warnings {
+        state.recorder.warn(&Scope::Cluster, warning);
+    }
     let resources = RetryPolicy::default().run(planning, || env.operation.cluster.discover()).await?.resources;
     let item_filter = ItemFilter::for_restore(spec, policies.as_ref(), &resources)?;
     let item_filter = Arc::new(item_filter.with_priorities(&env.priorities));

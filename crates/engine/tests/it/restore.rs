@@ -41,7 +41,8 @@ impl RestoreObject for TestRestore {
 
     fn resolve_spec(&self) -> BoxFuture<'_, Result<ResolvedSpec, Error>> {
         Box::pin(async {
-            Ok(ResolvedSpec { policies: None, modifiers: None, hooks: RestoreHooks::new(&self.restore.spec)? })
+            let hooks = RestoreHooks::new(&self.restore.spec)?;
+            Ok(ResolvedSpec { policies: None, modifiers: None, hooks, warnings: vec!["something to check".to_owned()] })
         })
     }
 
@@ -104,6 +105,8 @@ async fn objects_are_restored_and_the_files_of_the_restore_are_written() {
     commit_backup(&bed, &extensions(&bed)).await;
     let results = Box::pin(restore(&bed)).await.unwrap();
     assert_eq!(results.results.errors.count, 0, "{:?}", results.results.errors);
+    let warnings = format!("{:?}", results.results.warnings);
+    assert!(warnings.contains("something to check"), "a part of the spec that cannot be used: {warnings}");
     let restored = bed.config_maps("copy").get("prices").await.unwrap();
     assert_eq!(restored.data.unwrap()["apple"], "3");
     let keys = bed.keys("restores/r/").await;

@@ -15,6 +15,7 @@ fn recorded(file: &str) -> Value {
         "defer_phase_not_started" => include_str!("kanister/defer_phase_not_started.json"),
         "blueprint_missing" => include_str!("kanister/blueprint_missing.json"),
         "killed_for_memory" => include_str!("kanister/killed_for_memory.json"),
+        "recording" => include_str!("kanister/recording.json"),
         "not_taken_up" => include_str!("kanister/not_taken_up.json"),
         other => panic!("no recording {other}"),
     })
@@ -35,7 +36,9 @@ fn kanister(namespace: &str, started: i64, ended: Option<&str>) -> ClusterState 
 }
 
 fn why(cluster: ClusterState, file: &str) -> String {
-    text(&cluster.with(Kind::ActionSet, recorded(file)), Kind::ActionSet, "dump")
+    let set = recorded(file);
+    let name = set["metadata"]["name"].as_str().unwrap().to_owned();
+    text(&cluster.with(Kind::ActionSet, set), Kind::ActionSet, &name)
 }
 
 #[test]
@@ -52,6 +55,7 @@ fn what_ended_or_stands_still_under_kanister_is_named() {
     let shown = [
         ("complete", why(healthy(), "complete")),
         ("failed in its deferPhase", why(healthy(), "failed_in_defer_phase")),
+        ("as it was recorded", why(healthy(), "recording")),
         ("killed for its memory", why(healthy(), "killed_for_memory")),
         ("its pod was killed for its memory", why(healthy().with(Kind::Pod, job), "running")),
         ("controller restarted", why(kanister("kanister", 300, None), "running")),
@@ -70,6 +74,7 @@ fn top_shows_what_ended_as_ended() {
     for (file, look, percent) in [
         ("complete", Look::Done, Some("100.00")),
         ("failed_in_defer_phase", Look::Failed, Some("75.00")),
+        ("recording", Look::Failed, Some("80.00")),
         ("blueprint_missing", Look::Failed, None),
         ("running", Look::Quiet, Some("25.00")),
     ] {

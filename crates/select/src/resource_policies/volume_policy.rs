@@ -34,6 +34,44 @@ pub struct VolumeAction {
     pub parameters: Option<BTreeMap<String, Value>>,
 }
 
+/// The parameter of `snapshot` that names a VolumeSnapshotClass.
+const SNAPSHOT_CLASS: &str = "snapshotClass";
+/// The parameter of `snapshot` that names a data mover.
+const DATA_MOVER: &str = "dataMover";
+
+impl VolumeAction {
+    /// The VolumeSnapshotClass of the snapshot, if the policy names one.
+    pub fn snapshot_class(&self) -> Option<&str> {
+        self.parameter(SNAPSHOT_CLASS)?.as_str()
+    }
+
+    fn parameter(&self, name: &str) -> Option<&Value> {
+        self.parameters.as_ref()?.get(name)
+    }
+
+    /// Rejects parameters that would have no effect. Those of `custom` are for a plugin.
+    fn validate(&self) -> Result<(), Error> {
+        let invalid = |problem: String| Err(Error::ResourcePolicies(problem));
+        if self.kind == VolumeActionType::Custom {
+            return Ok(());
+        }
+        for name in [SNAPSHOT_CLASS, DATA_MOVER] {
+            let Some(value) = self.parameter(name) else { continue };
+            if self.kind != VolumeActionType::Snapshot {
+                return invalid(format!("{name} is a parameter of the action snapshot only"));
+            }
+            match value.as_str() {
+                None | Some("") => return invalid(format!("{name} must be a string that is not empty")),
+                Some(mover) if name == DATA_MOVER && mover != "velero" => {
+                    return invalid(format!("dataMover {mover} is not supported"));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawVolumePolicy {
@@ -187,6 +225,7 @@ fn string_map(value: &Value) -> BTreeMap<String, String> {
 
 impl VolumePolicy {
     pub(super) fn compile(raw: RawVolumePolicy) -> Result<Self, Error> {
+        raw.action.validate()?;
         let conditions = raw.conditions.unwrap_or_default();
         let capacity = parse_capacity(conditions.capacity.as_deref().unwrap_or_default())?;
         if conditions.csi.as_ref().is_some_and(|csi| csi.driver.is_empty() && csi.volume_attributes.is_some()) {

@@ -144,6 +144,30 @@ fn misspelt_and_invalid_policies_are_errors() {
 }
 
 #[test]
+fn a_policy_names_the_class_of_its_snapshots() {
+    let policies = |action: &str| {
+        ResourcePolicies::parse(&format!("version: v1\nvolumePolicies:\n- conditions: {{}}\n  action: {action}\n"))
+    };
+    let class = |action: &str| {
+        let policies = policies(action).unwrap();
+        policies.action(&VolumeProperties::default()).unwrap().snapshot_class().map(str::to_owned)
+    };
+    assert_eq!(class("{type: snapshot, parameters: {snapshotClass: array-1}}").as_deref(), Some("array-1"));
+    assert_eq!(class("{type: snapshot, parameters: {dataMover: velero}}"), None);
+    assert_eq!(class("{type: snapshot}"), None);
+    for (action, expected) in [
+        ("{type: skip, parameters: {snapshotClass: a}}", "snapshotClass is a parameter of the action snapshot only"),
+        ("{type: snapshot, parameters: {snapshotClass: ''}}", "snapshotClass must be a string that is not empty"),
+        ("{type: snapshot, parameters: {snapshotClass: 7}}", "snapshotClass must be a string that is not empty"),
+        ("{type: snapshot, parameters: {dataMover: velero-block}}", "dataMover velero-block is not supported"),
+    ] {
+        let error = policies(action).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(policies("{type: custom, parameters: {snapshotClass: 7}}").is_ok(), "those are for a plugin");
+}
+
+#[test]
 fn a_restore_accepts_filter_policies_but_no_volume_policies() {
     let volumes =
         ResourcePolicies::parse("version: v1\nvolumePolicies: [{conditions: {}, action: {type: skip}}]").unwrap();

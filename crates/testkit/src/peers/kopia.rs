@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::{Value, json};
 
 use super::{free_port, unique_directory};
 use crate::cache;
@@ -75,15 +77,46 @@ impl KopiaServer {
         &self.certificate
     }
 
+    /// The RepositoryServer `backups` for it, its definition, Secrets and Service, as Kanister's controller leaves them.
+    pub fn repository_server(&self, namespace: &str) -> Vec<Value> {
+        let secret = |name: &str, key: &str, value: &str| {
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": namespace },
+                "data": { key: BASE64_STANDARD.encode(value) } })
+        };
+        let reference = |name: &str| json!({ "name": name, "namespace": namespace });
+        vec![
+            repository_server_definition(),
+            secret("tls", CERTIFICATE, &self.certificate),
+            secret("users", HOSTNAME, PASSWORD),
+            json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "kopia", "namespace": namespace },
+                "spec": { "type": "ExternalName", "externalName": "127.0.0.1", "ports": [{ "port": self.port }] } }),
+            json!({ "apiVersion": "cr.kanister.io/v1alpha1", "kind": "RepositoryServer",
+                "metadata": { "name": "backups", "namespace": namespace },
+                "spec": { "server": { "tlsSecretRef": reference("tls"),
+                    "userAccess": { "username": USERNAME, "userAccessSecretRef": reference("users") } } },
+                "status": { "serverInfo": { "serviceName": "kopia" } } }),
+        ]
+    }
+
     /// The ids of all snapshots in its repository.
     pub fn snapshots(&self) -> Result<Vec<String>> {
         let output = kopia(&cache::program("kopia")?, self.process.directory())
             .args(["snapshot", "list", "--all", "--json"])
             .output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let list: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)?;
+        let list: Vec<Value> = serde_json::from_slice(&output.stdout)?;
         Ok(list.iter().filter_map(|one| one["id"].as_str()).map(str::to_owned).collect())
     }
+}
+
+fn repository_server_definition() -> Value {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "repositoryservers.cr.kanister.io" },
+        "spec": { "group": "cr.kanister.io", "scope": "Namespaced",
+            "names": { "plural": "repositoryservers", "singular": "repositoryserver", "kind": "RepositoryServer",
+                "listKind": "RepositoryServerList" },
+            "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } })
 }
 
 /// kopia on the server's own repository.

@@ -8,11 +8,19 @@ use super::annotation;
 const CLASS: &str = "velero.io/csi-volumesnapshot-class";
 
 /// The class for a claim whose volume is of this driver; none where the driver has none. The error says why none can be chosen.
-pub(super) fn choose(classes: &[Value], driver: &str, claim: &Value, backup: &Value) -> Result<Option<String>, String> {
+/// `policy` is the class that a volume policy names.
+pub(super) fn choose(
+    classes: &[Value],
+    driver: &str,
+    claim: &Value,
+    policy: Option<&str>,
+    backup: &Value,
+) -> Result<Option<String>, String> {
     let name = |class: &Value| class.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_driver: Vec<&Value> = classes.iter().filter(|class| class["driver"] == driver).collect();
     let by_backup = format!("{CLASS}_{driver}");
-    let named = [annotation(claim, CLASS), annotation(backup, &by_backup)].into_iter().find(|named| !named.is_empty());
+    let names = [annotation(claim, CLASS), policy.unwrap_or_default(), annotation(backup, &by_backup)];
+    let named = names.into_iter().find(|named| !named.is_empty());
     if let Some(named) = named {
         return match of_driver.iter().find(|class| name(class) == named) {
             Some(_) => Ok(Some(named.to_owned())),
@@ -46,6 +54,8 @@ mod tests {
     #[test]
     fn a_name_goes_before_a_mark_and_a_mark_before_the_only_one() {
         let none = json!({});
+        let choose =
+            |all: &[Value], driver: &str, claim: &Value, backup: &Value| choose(all, driver, claim, None, backup);
         let all = [class("a", "d", false), class("b", "d", true), class("x", "other", true)];
         assert_eq!(choose(&all, "d", &none, &none), Ok(Some("b".into())));
         let claim = json!({ "metadata": { "annotations": { CLASS: "a" } } });
@@ -57,8 +67,21 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_goes_before_a_volume_policy_and_that_before_the_backup() {
+        let all = [class("a", "d", false), class("b", "d", true), class("c", "d", false)];
+        let named = |name: &str| json!({ "metadata": { "annotations": { CLASS: name } } });
+        let backup = json!({ "metadata": { "annotations": { "velero.io/csi-volumesnapshot-class_d": "c" } } });
+        assert_eq!(choose(&all, "d", &json!({}), Some("a"), &backup), Ok(Some("a".into())));
+        assert_eq!(choose(&all, "d", &named("b"), Some("a"), &backup), Ok(Some("b".into())));
+        let error = choose(&all, "d", &json!({}), Some("x"), &backup).unwrap_err();
+        assert_eq!(error, "no VolumeSnapshotClass x of driver d");
+    }
+
+    #[test]
     fn what_cannot_be_chosen_is_named() {
         let none = json!({});
+        let choose =
+            |all: &[Value], driver: &str, claim: &Value, backup: &Value| choose(all, driver, claim, None, backup);
         let two = [class("a", "d", false), class("b", "d", false)];
         assert!(choose(&two, "d", &none, &none).unwrap_err().contains("several VolumeSnapshotClasses: label one"));
         let marked = [class("a", "d", true), class("b", "d", true)];

@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{CONTENTS, SNAPSHOTS, UPLOADS, VERSION, all_snapshots, contents, snapshots, text};
+use super::{
+    CONTENTS, SNAPSHOTS, UPLOADS, VERSION, all_snapshots, classes, contents, secret_annotations, snapshots, text,
+};
 use crate::transfer::data_movement::kind_of;
 
 /// Timeout of a driver to delete a snapshot.
@@ -181,17 +183,8 @@ impl DeleteItemAction for DeleteSnapshotAction {
 impl DeleteSnapshotAction {
     async fn delete(&self, item: &Value, handle: &str, backup: &str) -> Result<(), String> {
         let name = format!("{}-delete", text(item, "/metadata/name"));
-        let mut spec = json!({ "deletionPolicy": "Delete", "driver": text(item, "/spec/driver"),
-            "source": { "snapshotHandle": handle },
-            "volumeSnapshotRef": { "apiVersion": VERSION, "kind": "VolumeSnapshot",
-                "name": name, "namespace": text(item, "/spec/volumeSnapshotRef/namespace") } });
-        if let Some(class) = item.pointer("/spec/volumeSnapshotClassName") {
-            spec["volumeSnapshotClassName"] = class.clone();
-        }
-        let object = json!({ "apiVersion": VERSION, "kind": "VolumeSnapshotContent",
-            "metadata": { "name": name, "labels": { labels::BACKUP_NAME: labels::valid_name(backup) },
-                "finalizers": [PROTECTION] },
-            "spec": spec });
+        let class = self.class_of(item).await?;
+        let object = temporary_content(item, &name, handle, class, backup);
         let object: DynamicObject = serde_json::from_value(object).map_err(|error| error.to_string())?;
         kill::point("csi.delete.before");
         match contents(&self.0).create(&PostParams::default(), &object).await {
@@ -201,6 +194,19 @@ impl DeleteSnapshotAction {
         self.delete_when_processed(&name).await?;
         kill::point("csi.delete.after");
         Ok(())
+    }
+
+    /// The class of a content, if there still is one: a driver processes no content whose class is missing.
+    async fn class_of<'a>(&self, item: &'a Value) -> Result<Option<&'a str>, String> {
+        let class = text(item, "/spec/volumeSnapshotClassName");
+        let found = match class {
+            "" => None,
+            class => classes(&self.0)
+                .get_opt(class)
+                .await
+                .map_err(|error| format!("VolumeSnapshotClass {class}: {error}"))?,
+        };
+        Ok(found.map(|_| class))
     }
 
     /// Continues an interrupted attempt. A content that is deleted before the sidecar of the driver has processed it
@@ -221,6 +227,20 @@ impl DeleteSnapshotAction {
         }
         Ok(())
     }
+}
+
+/// The content that makes a driver delete its snapshot.
+fn temporary_content(item: &Value, name: &str, handle: &str, class: Option<&str>, backup: &str) -> Value {
+    let mut content = json!({ "apiVersion": VERSION, "kind": "VolumeSnapshotContent",
+        "metadata": { "name": name, "labels": { labels::BACKUP_NAME: labels::valid_name(backup) },
+            "annotations": secret_annotations(item), "finalizers": [PROTECTION] },
+        "spec": { "deletionPolicy": "Delete", "driver": text(item, "/spec/driver"), "source": { "snapshotHandle": handle },
+            "volumeSnapshotRef": { "apiVersion": VERSION, "kind": "VolumeSnapshot", "name": name,
+                "namespace": text(item, "/spec/volumeSnapshotRef/namespace") } } });
+    if let Some(class) = class {
+        content["spec"]["volumeSnapshotClassName"] = json!(class);
+    }
+    content
 }
 
 /// The state of a content that was created to delete a snapshot.
@@ -270,6 +290,20 @@ mod tests {
                 && !belongs_to_backup(&of("other"), &backup)
                 && !belongs_to_backup(&json!({}), &backup)
         );
+    }
+
+    #[test]
+    fn the_content_for_a_deletion_names_the_secret_that_the_driver_needs() {
+        let annotations = json!({ "snapshot.storage.kubernetes.io/deletion-secret-name": "rbd",
+            "snapshot.storage.kubernetes.io/deletion-secret-namespace": "ceph" });
+        let mut item = json!({ "metadata": { "name": "c", "annotations": annotations },
+            "spec": { "driver": "d", "volumeSnapshotRef": { "name": "s", "namespace": "shop" } } });
+        item["metadata"]["annotations"]["other"] = json!("x");
+        let content = temporary_content(&item, "c-delete", "h", Some("k"), "b");
+        assert_eq!(content["metadata"]["annotations"], annotations);
+        assert_eq!(content["spec"]["volumeSnapshotClassName"], "k");
+        assert_eq!(content["spec"]["source"], json!({ "snapshotHandle": "h" }));
+        assert!(temporary_content(&item, "c-delete", "h", None, "b")["spec"].get("volumeSnapshotClassName").is_none());
     }
 
     #[test]

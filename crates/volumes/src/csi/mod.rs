@@ -26,7 +26,7 @@ pub(crate) use snapshot_state::{is_permanent, permanent_error};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(crate) const GROUP: &str = "snapshot.storage.k8s.io";
 pub(crate) const VERSION: &str = "snapshot.storage.k8s.io/v1";
@@ -44,6 +44,9 @@ const RESTORE_SIZE: &str = "velero.io/csi-volumesnapshot-restore-size";
 const DELETION_POLICY: &str = "velero.io/csi-vsc-deletion-policy";
 /// In the selector of a claim that waits for its data, and on the volume that it waits for.
 pub(crate) const AWAITED_VOLUME: &str = "velero.io/dynamic-pv-restore";
+
+/// Annotations of a content: the secret without which its driver does not delete the snapshot, as with Ceph.
+const DELETION_SECRET: &str = "snapshot.storage.kubernetes.io/deletion-secret";
 
 fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", kind))
@@ -66,8 +69,13 @@ pub(crate) fn classes(client: &Client) -> Api<DynamicObject> {
 }
 
 /// The class for a claim in a backup without annotations; none where the driver has none. The error says why none can be chosen.
-pub(crate) fn choose_class(all: &[Value], driver: &str, claim: &Value) -> Result<Option<String>, String> {
-    class::choose(all, driver, claim, &Value::Null)
+pub(crate) fn choose_class(
+    all: &[Value],
+    driver: &str,
+    claim: &Value,
+    policy: Option<&str>,
+) -> Result<Option<String>, String> {
+    class::choose(all, driver, claim, policy, &Value::Null)
 }
 
 fn text<'a>(value: &'a Value, place: &str) -> &'a str {
@@ -76,6 +84,12 @@ fn text<'a>(value: &'a Value, place: &str) -> &'a str {
 
 fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The annotations of a content that every other content of the same snapshot needs.
+pub(crate) fn secret_annotations(content: &Value) -> Map<String, Value> {
+    let all = content.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
+    all.filter(|(key, _)| key.starts_with(DELETION_SECRET)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Puts a label or an annotation on an object.

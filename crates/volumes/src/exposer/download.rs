@@ -11,6 +11,7 @@ use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_engine::{Error, kill};
 use serde_json::{Value, json};
 
+use super::driver_objects::{self, NotCopied};
 use super::holder_pod::{HeldVolume, claim, pod, remove};
 use super::{ExposeStep, ExposedTransfer, Exposer};
 use crate::csi::AWAITED_VOLUME;
@@ -30,6 +31,13 @@ impl ExposedTransfer for DataDownload {
         if spec.volume_mode.as_deref() == Some("Block") {
             return Ok(ExposeStep::Refused(format!("claim {} is a block device, which has no files", path(self))));
         }
+        let (needed, namespace) = (exposer.config.restored_driver_objects(), target.namespace().unwrap_or_default());
+        match driver_objects::copy_all(&exposer.leader, self, &namespace, &needed).await? {
+            Ok(()) => {}
+            Err(NotCopied::Waiting(why)) => return Ok(ExposeStep::Waiting(why)),
+            // Claims are restored before what their drivers need.
+            Err(NotCopied::Missing(what)) => return Ok(ExposeStep::Waiting(format!("for {what} to be restored"))),
+        }
         let like = json!({ "accessModes": spec.access_modes, "storageClassName": spec.storage_class_name,
             "volumeMode": "Filesystem", "resources": spec.resources });
         claim(exposer, self, like, &BTreeMap::new()).await?;
@@ -38,13 +46,23 @@ impl ExposedTransfer for DataDownload {
     }
 
     async fn clean_up(&self, exposer: &Exposer) -> Result<bool, Error> {
-        if self.phase() == TransferPhase::Completed {
-            return hand_over(self, exposer).await;
+        let gone = if self.phase() == TransferPhase::Completed {
+            hand_over(self, exposer).await?
+        } else {
+            discard(self, exposer).await?
+        };
+        if gone {
+            driver_objects::release_all(&exposer.leader, self).await?;
         }
-        let (name, uid) = (self.name_any(), self.uid().unwrap_or_default());
-        let pod_gone = remove(&exposer.leader.api::<Pod>(), &name, &uid).await?;
-        Ok(remove(&exposer.leader.api::<PersistentVolumeClaim>(), &name, &uid).await? && pod_gone)
+        Ok(gone)
     }
+}
+
+/// Deletes what was made for data that did not come back. Whether it is gone.
+async fn discard(download: &DataDownload, exposer: &Exposer) -> Result<bool, Error> {
+    let (name, uid) = (download.name_any(), download.uid().unwrap_or_default());
+    let pod_gone = remove(&exposer.leader.api::<Pod>(), &name, &uid).await?;
+    Ok(remove(&exposer.leader.api::<PersistentVolumeClaim>(), &name, &uid).await? && pod_gone)
 }
 
 fn path(download: &DataDownload) -> String {

@@ -10,6 +10,7 @@
 //! nothing stays when it is deleted. Only the leader does this; what the agents do afterwards is in the crate `agent`.
 
 mod download;
+mod driver_objects;
 mod holder_pod;
 mod upload;
 

@@ -6,15 +6,13 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_engine::{Error, kill};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::driver_objects::{self, NotCopied};
 use super::holder_pod::{HeldVolume, claim, create, metadata, pod, remove};
 use super::{ExposeStep, ExposedTransfer, Exposer};
-use crate::csi::{GROUP, VERSION, contents, permanent_error, snapshots};
+use crate::csi::{GROUP, VERSION, contents, permanent_error, secret_annotations, snapshots};
 use crate::node_agent_config::BackupPvc;
-
-/// Annotation: the secret that is needed to delete a snapshot.
-const SECRETS: &str = "snapshot.storage.kubernetes.io/deletion-secret";
 
 fn text<'a>(value: &'a Value, place: &str) -> &'a str {
     value.pointer(place).and_then(Value::as_str).unwrap_or_default()
@@ -42,6 +40,17 @@ impl ExposedTransfer for DataUpload {
         }
         let storage_class = storage_class(self);
         let settings = exposer.config.backup_pvc(&storage_class);
+        let namespace = self.spec.source_namespace.as_deref().unwrap_or_default();
+        match driver_objects::copy_all(&exposer.leader, self, namespace, &settings.driver_objects()).await? {
+            Ok(()) => {}
+            Err(NotCopied::Waiting(why)) => return Ok(ExposeStep::Waiting(why)),
+            Err(NotCopied::Missing(what)) => {
+                let why = format!(
+                    "{what} does not exist, but the ConfigMap of the node agents says that its driver needs it"
+                );
+                return Ok(ExposeStep::Refused(why));
+            }
+        }
         match claim_spec(self, exposer, &content, &settings).await? {
             Ok(spec) => claim(exposer, self, spec, &settings.annotations).await?,
             Err(why) => return Ok(ExposeStep::Refused(why)),
@@ -60,7 +69,11 @@ impl ExposedTransfer for DataUpload {
         let claim_gone = remove(&exposer.leader.api::<PersistentVolumeClaim>(), &name, &uid).await?;
         // The volume may still need the snapshot that it began as.
         let snapshots = snapshots(&exposer.leader.client, &exposer.leader.namespace);
-        Ok(pod_gone && claim_gone && remove(&snapshots, &name, &uid).await?)
+        let gone = pod_gone && claim_gone && remove(&snapshots, &name, &uid).await?;
+        if gone {
+            driver_objects::release_all(&exposer.leader, self).await?;
+        }
+        Ok(gone)
     }
 }
 
@@ -141,12 +154,8 @@ impl Source {
             return Ok(Err(ExposeStep::Waiting(format!("for snapshot {name} to be ready"))));
         }
         self.set_deletion_policy(exposer, "Retain").await?;
-        let secrets = content.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
-        let secrets =
-            secrets.filter(|(key, _)| key.starts_with(SECRETS)).map(|(key, value)| (key.clone(), value.clone()));
-        let annotations: Map<String, Value> = secrets.collect();
         let own = json!({ "apiVersion": VERSION, "kind": "VolumeSnapshotContent",
-            "metadata": { "name": upload.name_any(), "annotations": annotations,
+            "metadata": { "name": upload.name_any(), "annotations": secret_annotations(content),
                 "labels": { labels::TRANSFER_UID: upload.uid() } },
             "spec": { "deletionPolicy": "Delete", "driver": content["spec"]["driver"], "source": { "snapshotHandle": handle },
                 "volumeSnapshotClassName": content.pointer("/spec/volumeSnapshotClassName"),

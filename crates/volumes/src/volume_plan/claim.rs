@@ -1,6 +1,6 @@
 //! What a dry run says about a claim whose files no pod brings into the backup: pure.
 
-use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
+use plimsoll_select::resource_policies::{ResourcePolicies, VolumeAction, VolumeActionType, VolumeProperties};
 use serde_json::Value;
 
 use super::Method;
@@ -38,7 +38,8 @@ pub(super) fn method_of(
         return (Method::None, "the claim is not bound".to_owned());
     };
     let properties = VolumeProperties::of_persistent_volume(volume, Some(claim));
-    let policy = policies.and_then(|policies| policies.action(&properties)).map(|action| action.kind);
+    let action = policies.and_then(|policies| policies.action(&properties));
+    let policy = action.map(|action| action.kind);
     let explicit = match (snapshot_choice(request.wanted, policy), policy) {
         (SnapshotChoice::Skip, _) => return (Method::Skipped, "skipped due to policy".to_owned()),
         (SnapshotChoice::Leave, Some(VolumeActionType::FsBackup)) => {
@@ -50,7 +51,9 @@ pub(super) fn method_of(
     };
     let driver = text(volume, "/spec/csi/driver");
     let chosen = match &support.classes {
-        Some(classes) if !driver.is_empty() => csi::choose_class(classes, &driver, claim),
+        Some(classes) if !driver.is_empty() => {
+            csi::choose_class(classes, &driver, claim, action.and_then(VolumeAction::snapshot_class))
+        }
         _ => Ok(None),
     };
     let block = text(claim, "/spec/volumeMode") == "Block";

@@ -1,5 +1,6 @@
 //! `plimsoll install`: everything that a cluster needs, applied on the server's side, so that doing it again is an upgrade.
 
+mod blueprint_policy;
 mod carry_over;
 mod objects;
 mod protection;
@@ -27,9 +28,9 @@ pub use self::objects::{PLUGINS, PLUGINS_DIRECTORY, SERVER_CONTAINER, all, objec
 /// The field manager of server-side apply.
 const MANAGER: &str = "plimsoll-install";
 
-/// Printed where the API server is too old for the policy that binds agents to their nodes.
+/// Printed where the API server is too old for our policies.
 const NO_ADMISSION_POLICIES: &str = "This API server has no ValidatingAdmissionPolicy (Kubernetes 1.30 and later): the agents are \
-    not bound to the transfers of their own nodes.";
+    not bound to the transfers of their own nodes, and a Blueprint is validated only when it runs.";
 
 fn is_admission_policy(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))

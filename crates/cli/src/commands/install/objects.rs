@@ -14,6 +14,7 @@ use crate::commands::create::pairs;
 use crate::commands::plugin::plugin_container;
 use crate::errors::UsageError;
 
+use super::blueprint_policy::blueprint_policy;
 use super::protection;
 
 /// The server: Deployment, ServiceAccount, Service, roles.
@@ -61,6 +62,7 @@ pub fn all(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     if options.use_node_agent && options.service_account_name.is_none() {
         all.extend(protection::agent_policy(namespace));
     }
+    all.extend(blueprint_policy(namespace));
     all.push(deployment(namespace, options)?);
     if options.use_node_agent {
         all.push(daemon_set(namespace, options)?);
@@ -78,6 +80,7 @@ pub fn removable(namespace: &str) -> Vec<Value> {
     all.extend(roles(namespace, true, None));
     all.extend(protection::network_policies(namespace, true));
     all.extend(protection::agent_policy(namespace));
+    all.extend(blueprint_policy(namespace));
     for name in [SERVER_NAME, AGENT_NAME] {
         all.push(object("v1", "ServiceAccount", name, Some(namespace)));
     }

@@ -22,7 +22,7 @@ use plimsoll_engine::registry::{AppliesTo, Source};
 use plimsoll_engine::{Error, PluginLogSink, RetryPolicy};
 use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
-use plimsoll_select::resource_policies::VolumeProperties;
+use plimsoll_select::resource_policies::{VolumeAction, VolumeProperties};
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -189,10 +189,11 @@ impl CsiBackup {
         }
         let Some(volume) = self.read("persistentvolumes", None, name).await? else { return Ok(None) };
         let driver = text(&volume, "/spec/csi/driver").to_owned();
-        let Some(explicit) = self.snapshot_request(claim, &volume).await?.filter(|_| !driver.is_empty()) else {
-            return Ok(None);
-        };
-        let chosen = class::choose(&self.classes().await?, &driver, claim, &self.parameters.backup);
+        let policy = self.policy_of(claim, &volume);
+        let requested = self.snapshot_request(claim, &volume, policy).await?;
+        let Some(explicit) = requested.filter(|_| !driver.is_empty()) else { return Ok(None) };
+        let named = policy.and_then(VolumeAction::snapshot_class);
+        let chosen = class::choose(&self.classes().await?, &driver, claim, named, &self.parameters.backup);
         let Some(class) = self.class_or_log(chosen, &driver, key, explicit) else { return Ok(None) };
         self.warn_of_group(claim, key);
         self.start(claim, &volume, key, &class).await
@@ -268,11 +269,20 @@ impl CsiBackup {
         }
     }
 
-    /// Whether a snapshot is requested, and whether explicitly.
-    async fn snapshot_request(&self, claim: &Value, volume: &Value) -> Result<Option<bool>, Error> {
-        let parameters = &self.parameters;
+    /// The action of the volume policy for a claim.
+    fn policy_of(&self, claim: &Value, volume: &Value) -> Option<&VolumeAction> {
         let properties = VolumeProperties::of_persistent_volume(volume, Some(claim));
-        let policy = parameters.policy.policies.as_ref().and_then(|policies| policies.action(&properties));
+        self.parameters.policy.policies.as_ref().and_then(|policies| policies.action(&properties))
+    }
+
+    /// Whether a snapshot is requested, and whether explicitly.
+    async fn snapshot_request(
+        &self,
+        claim: &Value,
+        volume: &Value,
+        policy: Option<&VolumeAction>,
+    ) -> Result<Option<bool>, Error> {
+        let parameters = &self.parameters;
         let explicit = match snapshot_choice(parameters.wanted, policy.map(|action| action.kind)) {
             SnapshotChoice::Leave | SnapshotChoice::Skip => return Ok(None),
             SnapshotChoice::Take { .. } if policy.is_some() => return Ok(Some(true)),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::csi::{
     CLASSES, CONTENTS, DRIVER_NAME, GROUP, HANDLE, RESTORE_SIZE, SNAPSHOT_NAME, SNAPSHOTS, UPLOAD_NAME, VERSION,
-    annotation, set_metadata, text,
+    annotation, secret_annotations, set_metadata, text,
 };
 
 /// A claim without its references to a volume and to an earlier snapshot.
@@ -79,7 +79,8 @@ pub(super) fn content(
     if handle.is_empty() {
         return Err("it has no handle: the driver had not taken it".to_owned());
     }
-    let mut made = json!({ "apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": { "name": called },
+    let mut made = json!({ "apiVersion": item["apiVersion"], "kind": item["kind"], 
+        "metadata": { "name": called, "annotations": secret_annotations(from_backup) },
         "spec": { "deletionPolicy": "Retain", "driver": from_backup["spec"]["driver"],
             "source": { "snapshotHandle": handle },
             "volumeSnapshotRef": { "apiVersion": VERSION, "kind": "VolumeSnapshot", "name": called, "namespace": target } } });
@@ -107,9 +108,11 @@ mod tests {
         assert_eq!(output.item["metadata"]["name"], "called");
         assert_eq!(output.operation.as_deref(), Some("new/called"));
         assert_eq!(output.additional, [ItemId::cluster(CLASSES, "k"), ItemId::cluster(CONTENTS, "content")]);
-        let from = json!({ "metadata": { "name": "content" }, "status": { "snapshotHandle": "h" },
+        let secret = json!({ "snapshot.storage.kubernetes.io/deletion-secret-name": "rbd" });
+        let from = json!({ "metadata": { "name": "content", "annotations": secret }, "status": { "snapshotHandle": "h" },
             "spec": { "driver": "d", "deletionPolicy": "Delete", "volumeSnapshotRef": { "name": "s", "namespace": "old" } } });
         let output = content(&from, &from, "called", "new").unwrap();
+        assert_eq!(output.item["metadata"]["annotations"], secret);
         let spec = &output.item["spec"];
         assert_eq!((&spec["deletionPolicy"], &spec["source"]), (&json!("Retain"), &json!({ "snapshotHandle": "h" })));
         assert_eq!(spec["volumeSnapshotRef"]["namespace"], "new");
