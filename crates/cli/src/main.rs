@@ -123,7 +123,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         }
         Command::Logs(any) => {
             let (targets, options) = any.resolve()?;
-            Box::pin(commands::logs::run(&global, &targets.one("logs")?, &options)).await
+            Box::pin(commands::logs::run(&global, &targets.single("logs")?, &options)).await
         }
         Command::Delete(any) => {
             let (targets, options) = any.resolve()?;
@@ -159,7 +159,7 @@ async fn backup(global: &Global, verb: Backup) -> anyhow::Result<Outcome> {
         }
         Backup::Logs(named) => {
             let (targets, options) = named.of(ResourceKind::Backup);
-            Box::pin(commands::logs::run(global, &targets.one("logs")?, &options)).await
+            Box::pin(commands::logs::run(global, &targets.single("logs")?, &options)).await
         }
         Backup::Delete(named) => {
             let (targets, options) = named.of(ResourceKind::Backup);
@@ -167,7 +167,7 @@ async fn backup(global: &Global, verb: Backup) -> anyhow::Result<Outcome> {
         }
         Backup::Download(named) => {
             let (targets, options) = named.of(ResourceKind::Backup);
-            commands::download::run(global, &targets.one("download")?, &options).await
+            commands::download::run(global, &targets.single("download")?, &options).await
         }
     }
 }
@@ -185,7 +185,7 @@ async fn restore(global: &Global, verb: Restore) -> anyhow::Result<Outcome> {
         }
         Restore::Logs(named) => {
             let (targets, options) = named.of(ResourceKind::Restore);
-            Box::pin(commands::logs::run(global, &targets.one("logs")?, &options)).await
+            Box::pin(commands::logs::run(global, &targets.single("logs")?, &options)).await
         }
         Restore::Delete(named) => {
             let (targets, options) = named.of(ResourceKind::Restore);

@@ -118,8 +118,8 @@ impl Proxy {
     }
 
     /// The number of matching requests so far, with or without faults.
-    pub fn seen(&self, requests: &Requests) -> usize {
-        self.rules.seen(requests)
+    pub fn count_requests(&self, requests: &Requests) -> usize {
+        self.rules.count_requests(requests)
     }
 
     /// Stalls all traffic, on open connections too, until [`Proxy::open`].

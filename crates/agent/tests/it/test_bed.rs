@@ -11,7 +11,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_agent::{Agent, AgentSettings};
 use plimsoll_api::velero::v1::{BackupStorageLocation, PodVolumeBackup};
 use plimsoll_engine::Error;
-use plimsoll_local::fixtures::create_definitions_and_namespaces;
+use plimsoll_local::fixtures::open_api;
 use plimsoll_mover::{BackupOutcome, MoverCommand, MoverError, Outcome};
 use plimsoll_progress::{Clock, Frame, Operation, Total, Trees, Unit};
 use serde::de::DeserializeOwned;
@@ -67,9 +67,8 @@ impl TestBed {
     /// A cluster with the pod `shop/db` on [`NODE`], its volume `data`, a location and the password of its repositories.
     pub async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let api = plimsoll_local::Api::open(&directory.path().join("cluster")).await.unwrap();
+        let api = open_api(&directory.path().join("cluster"), plimsoll_api::crds(), &[NAMESPACE, SHOP]).await;
         let client = api.client(NAMESPACE);
-        create_definitions_and_namespaces(&client, plimsoll_api::crds(), &[NAMESPACE, SHOP]).await.unwrap();
         let location = json!({ "metadata": { "name": "default" }, "spec": { "provider": "directory",
             "objectStorage": { "bucket": directory.path().join("bucket") } } });
         create(&Api::<BackupStorageLocation>::namespaced(client.clone(), NAMESPACE), location).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{bytes, duration};
+use super::values::{bytes, duration};
 
 /// Enough for the 2 GiB of kopia's cache of one namespace, twice.
 pub const DEFAULT_CACHE_LIMIT: &str = "5Gi";
@@ -68,4 +68,17 @@ pub struct RestoreWait {
     /// Wait forever: the volumes only have to be mounted
     #[arg(long)]
     pub hold: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Mover {
+    /// Execute COMMAND, and exit when the process with this number exits
+    #[arg(long, value_name = "PID", requires = "command")]
+    pub guard: Option<u32>,
+    /// Confine writes of COMMAND to DIR; may be repeated
+    #[arg(long, value_name = "DIR", requires = "guard")]
+    pub writes: Vec<PathBuf>,
+    /// Command to execute
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }

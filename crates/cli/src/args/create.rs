@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::options::{CreationOptions, ObjectFormat};
-use super::{cron, duration};
+use super::values::{cron, duration};
 
 /// The filters that backups and restores have in common.
 #[derive(Debug, Default, Args)]

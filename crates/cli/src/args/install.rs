@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::options::ObjectFormat;
+use super::values::{duration, quantity};
 use super::velero_install::VeleroServerFlags;
-use super::{duration, quantity};
 
 pub const EXAMPLES: &str = "Examples:
   plimsoll install --image registry.example/plimsoll:0.1.0 --provider aws --bucket backups \\
@@ -42,7 +42,7 @@ pub enum LocationVolume {
     Nfs {
         /// Its address.
         server: String,
-        /// What it exports.
+        /// The exporter.
         path: String,
     },
 }

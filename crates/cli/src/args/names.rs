@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::errors::UsageError;
 
-/// What the commands are about.
+/// A kind of object that commands take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceKind {
     Backup,
@@ -18,7 +18,7 @@ pub enum ResourceKind {
     Action,
 }
 
-/// How each kind may be called; the first name is the one we use.
+/// The names of each kind. The first one is used in output.
 const NAMES: [(ResourceKind, &[&str]); 6] = [
     (ResourceKind::Backup, &["backup", "backups"]),
     (ResourceKind::Restore, &["restore", "restores"]),
@@ -40,12 +40,12 @@ const NAMES: [(ResourceKind, &[&str]); 6] = [
 ];
 
 impl ResourceKind {
-    /// How it is called in text.
+    /// Its name in output.
     pub fn word(self) -> &'static str {
         NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, names)| names[0])
     }
 
-    /// What is done with it: the first half of its Operation's name.
+    /// The verb of its operations, which is the first half of their names.
     pub fn verb(self) -> &'static str {
         if self == Self::Action { "run" } else { self.word() }
     }
@@ -99,7 +99,7 @@ pub struct Targets {
 
 impl Targets {
     /// The one that is named.
-    pub fn one(self, verb: &str) -> Result<Reference, UsageError> {
+    pub fn single(self, verb: &str) -> Result<Reference, UsageError> {
         let Self { kind, mut names } = self;
         let name = names.pop().filter(|_| names.is_empty());
         let name =

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::duration;
 use super::options::ObjectFormat;
+use super::values::duration;
 
 #[derive(Debug, Subcommand)]
 pub enum Plugin {

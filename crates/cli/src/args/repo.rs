@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::duration;
 use super::options::{ListFormat, ObjectFormat};
+use super::values::duration;
 
 /// `plimsoll repo`
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,7 @@ use plimsoll_api::labels;
 use plimsoll_controllers::DisableableController;
 use plimsoll_select::resource_order::RestorePriorities;
 
-use super::duration;
+use super::values::duration;
 
 /// Defaults of backups and restores, and limits of the server.
 #[derive(Debug, Args)]

@@ -26,10 +26,10 @@ pub struct Volumes {
     #[arg(long)]
     pub adopt_default_repository_password: bool,
     /// Timeout of the transfer of one volume
-    #[arg(long, value_name = "DURATION", default_value = "4h", value_parser = super::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "4h", value_parser = super::values::duration)]
     pub fs_backup_timeout: Duration,
     /// Time without a heartbeat after which a node agent counts as failed, and its transfers fail
-    #[arg(long, value_name = "DURATION", default_value = "45s", value_parser = super::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "45s", value_parser = super::values::duration)]
     pub agent_heartbeat_timeout: Duration,
     /// Image of the init container that waits in a restored pod for the data of its volumes
     #[arg(long, value_name = "IMAGE", default_value = concat!("plimsoll:", env!("CARGO_PKG_VERSION")), env = "PLIMSOLL_IMAGE")]

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{agent, server};
 use crate::args::agent::DEFAULT_CACHE_LIMIT;
-use crate::args::{Global, Local, bytes};
+use crate::args::values::bytes;
+use crate::args::{Global, Local};
 use crate::exit::Outcome;
 use crate::{connect, errors, output};
 

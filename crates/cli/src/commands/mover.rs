@@ -1,6 +1,6 @@
 //! `plimsoll mover`: one transfer in a process of its own. The server and the agent start it; people need not.
 
-use crate::args::Mover;
+use crate::args::agent::Mover;
 use crate::exit::Outcome;
 
 /// Carries out the job on standard input, or becomes the program that a mover asked for.

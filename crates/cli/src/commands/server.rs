@@ -13,8 +13,8 @@ use plimsoll_controllers::{
 };
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AgentDiscovery, follow_agents};
+use plimsoll_volumes::NodeAgentConfig;
 use plimsoll_volumes::fs_backup::RestoreHelper;
-use plimsoll_volumes::{MoverChoice, NodeAgentConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -124,37 +124,11 @@ fn disabled(options: &ServerDefaults) -> DisabledControllers {
 
 /// The settings of the server inside `plimsoll local`.
 pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
+    // Images are only names there, and programs are this machine's.
+    let restore_helper =
+        RestoreHelper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] };
     Settings {
-        namespace: global.namespace.clone(),
-        scratch,
         lease_term: Duration::from_secs(3),
-        concurrency: 1,
-        default_ttl: Duration::from_hours(720),
-        store_idle: Duration::from_mins(1),
-        resource_timeout: Duration::from_mins(10),
-        terminating_timeout: Duration::from_mins(10),
-        backup_sync_period: Duration::from_mins(1),
-        store_validation_frequency: Duration::from_mins(1),
-        client_page_size: 500,
-        item_workers: 4,
-        defaults: Defaults::default(),
-        disabled: DisabledControllers::new(),
-        garbage_collection_frequency: Duration::from_hours(1),
-        schedule_skip_immediately: false,
-        mover: MoverChoice::Auto,
-        default_volumes_to_fs_backup: false,
-        adopt_default_repository_password: false,
-        fs_backup_timeout: Duration::from_hours(4),
-        agent_heartbeat_timeout: Duration::from_secs(45),
-        // Images are only names there, and programs are this machine's.
-        restore_helper: RestoreHelper {
-            image: "plimsoll".into(),
-            command: vec![this_program(), "restore-wait".into()],
-        },
-        node_agent_config: NodeAgentConfig::default(),
-        identity: identity(),
-        pod: None,
-        service_account: None,
         plugins: PluginSettings {
             directory: std::env::var_os("PLIMSOLL_PLUGIN_DIR").map(PathBuf::from),
             guard: guard(),
@@ -162,12 +136,11 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         },
         downloads: Some(DownloadSettings { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
         tools: Some(tools("plimsoll".into())),
-        trees: Trees::default(),
-        transfers: Trees::default(),
+        ..Settings::new(&global.namespace, scratch, identity(), restore_helper)
     }
 }
 
-/// What the pod's own definition says about it.
+/// An environment variable that the definition of the pod sets.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -147,7 +147,7 @@ mod real {
             command
         };
         let proxied = || Requests::all().containing("services/http:plimsoll:dashboard/proxy");
-        let streams = || api.seen(&proxied().containing("/api/trees"));
+        let streams = || api.count_requests(&proxied().containing("/api/trees"));
 
         // --wait
         let held = line.inject(Requests::with_method(Method::PUT).containing("backups/b/"), Fault::Hang);
@@ -175,7 +175,7 @@ mod real {
         assert!(row(&answer, "b").is_some_and(|row| row["ended"].is_null()), "{answer:#}");
         let news = first_event(&base, &token, "/api/events").await;
         assert!(news.starts_with("event: news") && news.contains("backup/"), "{news}");
-        assert!(api.seen(&proxied().containing("/api/events")) > 0);
+        assert!(api.count_requests(&proxied().containing("/api/events")) > 0);
         let (_direct, said, base_direct, token_direct) = ui(command(&["ui", "--no-open", "--direct"])).await;
         assert!(said.contains("read with this kubeconfig"), "{said}");
         assert!(row(&overview(&base_direct, &token_direct).await, "b").is_some());

@@ -193,9 +193,9 @@ async fn an_unreliable_api_server_delays_operations_but_does_not_fail_them() {
     home.restore("busy", json!({ "backupName": "b", "namespaceMapping": { shop.clone(): copy } })).await;
     eventually("some creates were refused", async || busy.hits() >= 10).await;
     proxy.close();
-    let refused = proxy.seen(&Requests::all());
+    let refused = proxy.count_requests(&Requests::all());
     proxy.open();
-    eventually("it retries", async || proxy.seen(&Requests::all()) > refused).await;
+    eventually("it retries", async || proxy.count_requests(&Requests::all()) > refused).await;
     let restore = home.ended("Restore", "busy").await;
     assert_restored(&home, &restore, ("Completed", [60, 60, 0, 0]));
     let found = objects(&bed, "v1", "ConfigMap", Some(&copy))

@@ -14,11 +14,9 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_archive::tarball::Writer;
 use plimsoll_archive::{codec, layout};
-use plimsoll_controllers::{Defaults, DisabledControllers, PluginSettings, Server, Settings};
-use plimsoll_local::fixtures::{create_definitions_and_namespaces, eventually};
-use plimsoll_progress::Trees;
+use plimsoll_controllers::{Server, Settings};
+use plimsoll_local::fixtures::{eventually, open_api, snapshot_definitions};
 use plimsoll_volumes::fs_backup::RestoreHelper;
-use plimsoll_volumes::{MoverChoice, NodeAgentConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -41,18 +39,12 @@ type BeforeNextList = Arc<Mutex<Option<Box<dyn FnOnce() -> Value + Send>>>>;
 impl Bed {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let api = plimsoll_local::Api::open(&directory.path().join("api")).await.unwrap();
+        let definitions = plimsoll_api::crds().into_iter().chain(snapshot_definitions());
+        let api = open_api(&directory.path().join("api"), definitions, &[NAMESPACE]).await;
         let clock_offset = Arc::new(AtomicI64::new(0));
         let before_next_list = BeforeNextList::default();
         let client = client(api, Arc::clone(&clock_offset), Arc::clone(&before_next_list));
         let bed = Self { client, clock_offset, before_next_list, directory };
-        let snapshots = [
-            snapshot_definition("VolumeSnapshot", "volumesnapshots", "Namespaced"),
-            snapshot_definition("VolumeSnapshotContent", "volumesnapshotcontents", "Cluster"),
-        ];
-        let snapshots = snapshots.map(|definition| serde_json::from_value(definition).unwrap());
-        let definitions = plimsoll_api::crds().into_iter().chain(snapshots);
-        create_definitions_and_namespaces(&bed.client, definitions, &[NAMESPACE]).await.unwrap();
         bed.create_location("default").await;
         bed
     }
@@ -89,38 +81,17 @@ impl Bed {
     }
 
     fn settings(&self) -> Settings {
+        let restore_helper = RestoreHelper { image: "plimsoll".into(), command: vec!["plimsoll".into()] };
+        let identity = format!("server-{}", Timestamp::now().as_nanosecond());
         Settings {
-            namespace: NAMESPACE.into(),
-            scratch: self.directory.path().join("scratch"),
             lease_term: Duration::from_secs(8),
-            concurrency: 1,
             default_ttl: Duration::from_hours(1),
-            store_idle: Duration::from_mins(1),
             resource_timeout: Duration::from_mins(1),
             terminating_timeout: Duration::from_mins(1),
-            backup_sync_period: Duration::from_mins(1),
-            store_validation_frequency: Duration::from_mins(1),
-            client_page_size: 500,
-            item_workers: 4,
-            defaults: Defaults::default(),
-            disabled: DisabledControllers::new(),
-            node_agent_config: NodeAgentConfig::default(),
             garbage_collection_frequency: Duration::from_secs(1),
-            schedule_skip_immediately: false,
-            mover: MoverChoice::Auto,
-            default_volumes_to_fs_backup: false,
-            adopt_default_repository_password: false,
             fs_backup_timeout: Duration::from_mins(1),
             agent_heartbeat_timeout: Duration::from_mins(1),
-            restore_helper: RestoreHelper { image: "plimsoll".into(), command: vec!["plimsoll".into()] },
-            identity: format!("server-{}", Timestamp::now().as_nanosecond()),
-            pod: None,
-            service_account: None,
-            plugins: PluginSettings::default(),
-            downloads: None,
-            tools: None,
-            trees: Trees::default(),
-            transfers: Trees::default(),
+            ..Settings::new(NAMESPACE, self.directory.path().join("scratch"), identity, restore_helper)
         }
     }
 
@@ -267,15 +238,6 @@ pub fn tarball(contents: &[Value]) -> Vec<u8> {
 
 pub fn an_hour_ago() -> String {
     format!("{:.0}", Timestamp::now() - SignedDuration::from_hours(1))
-}
-
-fn snapshot_definition(kind: &str, plural: &str, scope: &str) -> Value {
-    json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.snapshot.storage.k8s.io") },
-        "spec": { "group": "snapshot.storage.k8s.io", "scope": scope,
-            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List") },
-            "versions": [{ "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } } }] } })
 }
 
 /// A client whose answers have the time of the API server, as over HTTP.

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::ports::{Effect, IntentId, Journal, JournalEntry, LeadershipGuard};
 use plimsoll_engine::{Error, OperationEnv};
-use plimsoll_local::fixtures::{create_definitions_and_namespaces, create_namespace};
+use plimsoll_local::fixtures::{create_namespace, open_api};
 use plimsoll_progress::Operation;
 use plimsoll_store::Store;
 use tempfile::TempDir;
@@ -35,9 +35,8 @@ impl TestBed {
     /// A cluster with one ConfigMap in the namespace [`SHOP`], and an empty location.
     pub async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let api = plimsoll_local::Api::open(&directory.path().join("cluster")).await.unwrap();
+        let api = open_api(&directory.path().join("cluster"), plimsoll_api::crds(), &[NAMESPACE, SHOP]).await;
         let client = api.client(NAMESPACE);
-        create_definitions_and_namespaces(&client, plimsoll_api::crds(), &[NAMESPACE, SHOP]).await.unwrap();
         let store = Store::directory(directory.path().join("location"), "").unwrap();
         std::fs::create_dir(directory.path().join("scratch")).unwrap();
         let bed = Self { client, store, journal: Arc::default(), cancel: CancellationToken::new(), directory };

@@ -164,7 +164,7 @@ fn the_slower_of_two_inits_opens_the_repository_of_the_other() {
     let mut other = None;
     let result = bed.watch(&bed.job(Work::Ensure), |_| {
         // It found no repository and is about to write its key.
-        if other.is_none() && proxy.seen(&keys) > 0 {
+        if other.is_none() && proxy.count_requests(&keys) > 0 {
             other = Some(std::thread::spawn({
                 let (location, runtime) = (direct.location(), tokio::runtime::Runtime::new().unwrap());
                 move || {

@@ -13,7 +13,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::OperationStatus;
 use plimsoll_api::velero::v1::Backup;
-use plimsoll_local::fixtures::{create_definitions_and_namespaces, eventually};
+use plimsoll_local::fixtures::{eventually, open_api};
 use plimsoll_operations::leader_election::{Candidate, Leadership, campaign};
 use plimsoll_operations::{ActiveOperations, EventRecorder, LeaderClient, OperationRuntime, Subject, WriteBudget};
 use plimsoll_progress::Trees;
@@ -34,9 +34,8 @@ pub struct Cluster {
 impl Cluster {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let api = plimsoll_local::Api::open(&directory.path().join("api")).await.unwrap();
+        let api = open_api(&directory.path().join("api"), plimsoll_api::crds(), &[NAMESPACE]).await;
         let client = api.client(NAMESPACE);
-        create_definitions_and_namespaces(&client, plimsoll_api::crds(), &[NAMESPACE]).await.unwrap();
         Self { client, api, directory }
     }
 

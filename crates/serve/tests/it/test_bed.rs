@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plimsoll_local::fixtures::create_definitions_and_namespaces;
+use plimsoll_local::fixtures::open_api;
 use plimsoll_observe::Kind;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AccessToken, LeaderClient};
@@ -60,9 +60,8 @@ fn settings(token: &AccessToken, allow_changes: bool) -> DashboardSettings {
 impl TestBed {
     pub async fn new(allow_changes: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let api = plimsoll_local::Api::open(directory.path()).await.unwrap();
+        let api = open_api(directory.path(), plimsoll_api::crds(), &[NAMESPACE]).await;
         let client = api.client(NAMESPACE);
-        create_definitions_and_namespaces(&client, plimsoll_api::crds(), &[NAMESPACE]).await.unwrap();
         let (trees, transfers, token) = (Trees::default(), Trees::default(), AccessToken::generate());
         let dashboard = Dashboard::new(client.clone(), settings(&token, allow_changes));
         let dashboard =

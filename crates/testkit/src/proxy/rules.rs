@@ -135,7 +135,7 @@ impl Rules {
         fault
     }
 
-    pub(super) fn seen(&self, requests: &Requests) -> usize {
+    pub(super) fn count_requests(&self, requests: &Requests) -> usize {
         lock(&self.inner).seen.iter().filter(|(method, uri)| requests.contains(method, uri)).count()
     }
 }

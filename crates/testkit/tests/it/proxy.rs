@@ -101,8 +101,8 @@ async fn without_faults_it_changes_nothing() {
     let (server, proxy) = both().await;
     assert_eq!(read(send(&proxy, Method::PUT, "/a?b=c", &[1; 5000]).await.unwrap()).await, (ANSWER, true));
     assert_eq!(server.received.load(Ordering::SeqCst), 5000);
-    assert_eq!(proxy.seen(&Requests::with_method(Method::PUT).containing("b=c")), 1);
-    assert_eq!(proxy.seen(&Requests::with_method(Method::GET)), 0);
+    assert_eq!(proxy.count_requests(&Requests::with_method(Method::PUT).containing("b=c")), 1);
+    assert_eq!(proxy.count_requests(&Requests::with_method(Method::GET)), 0);
 }
 
 #[tokio::test]
@@ -259,5 +259,5 @@ async fn a_proxy_for_an_api_server_passes_lists_and_exec_and_returns_status_erro
     let pod = Pod::idle("idle").create(&client, namespace.name()).await.unwrap();
     pod.ready().await.unwrap();
     assert_eq!(pod.exec(["echo", "through"]).await.unwrap().stdout, "through\n");
-    assert_eq!(proxy.seen(&Requests::all().containing("/exec?")), 1);
+    assert_eq!(proxy.count_requests(&Requests::all().containing("/exec?")), 1);
 }

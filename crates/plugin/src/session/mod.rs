@@ -1,11 +1,13 @@
 //! A session with a plugin binary: its process is started on demand, monitored, and restarted after an exit.
 
+mod health;
+mod observers;
+
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use plimsoll_progress::Task;
@@ -14,14 +16,17 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use self::health::HealthMonitor;
+pub use self::observers::ObserverGuard;
+use self::observers::Observers;
 use crate::connection::Connection;
 use crate::launch_config::LaunchConfig;
-use crate::log_sink::{LogLevel, LogLine, LogSink, read_lines};
+use crate::log_sink::LogSink;
 use crate::process::Process;
 use crate::sanitize::{sanitize, sanitize_to};
 use crate::wire::{
-    AppliesToRequest, AppliesToResponse, CHECK_HEALTH, ClientStreaming, Empty, HEALTH_SERVICE_NAME, HealthCheckRequest,
-    InitRequest, Method, PluginRequest, SERVING, SHUTDOWN, STREAM_STDIO, ServerStreaming, StdioData,
+    AppliesToRequest, AppliesToResponse, ClientStreaming, Empty, InitRequest, Method, PluginRequest, SHUTDOWN,
+    ServerStreaming,
 };
 use crate::{Error, Result};
 
@@ -374,95 +379,4 @@ async fn classify_status(running: &RunningProcess, call: &Call, status: &Status)
 /// The messages of tonic and grpc-go; the codes alone are ambiguous.
 fn is_message_size_error(message: &str) -> bool {
     message.contains("message length too large") || message.contains("larger than max")
-}
-
-/// Runs the health checks of a process and reads its redirected output.
-struct HealthMonitor {
-    name: String,
-    connection: Connection,
-    interval: Duration,
-    timeout: Duration,
-    observers: Observers,
-    logs: Arc<dyn LogSink>,
-}
-
-impl HealthMonitor {
-    /// Returns when the process is unhealthy. An exit is detected elsewhere.
-    async fn run(&self) -> Option<Error> {
-        tokio::select! {
-            error = self.watch_health() => error,
-            () = async { self.read_output().await; std::future::pending().await } => None,
-        }
-    }
-
-    async fn watch_health(&self) -> Option<Error> {
-        loop {
-            tokio::time::sleep(self.interval).await;
-            if let Err(cause) = self.check().await {
-                let error = Error::Unhealthy { plugin: self.name.clone(), cause };
-                self.observers.for_each(|task| task.liveness_failed(error.to_string()));
-                return Some(error);
-            }
-            self.observers.for_each(Task::liveness_ok);
-        }
-    }
-
-    async fn check(&self) -> Result<(), String> {
-        let request = HealthCheckRequest { service: HEALTH_SERVICE_NAME.to_owned() };
-        let call = self.connection.unary(CHECK_HEALTH, request);
-        match tokio::time::timeout(self.timeout, call).await {
-            Err(_) => Err(format!("no response within {}s", self.timeout.as_secs_f64())),
-            Ok(Ok(response)) if response.status == SERVING => Ok(()),
-            Ok(Ok(response)) => Err(format!("status {}", response.status)),
-            // A plugin without a health service is treated as healthy.
-            Ok(Err(status)) if matches!(status.code(), Code::Unimplemented | Code::NotFound) => Ok(()),
-            Ok(Err(status)) => Err(sanitize(status.message())),
-        }
-    }
-
-    /// Reads the output of the plugin, so that it never blocks on a write.
-    async fn read_output(&self) {
-        let Ok(messages) = self.connection.server_streaming(STREAM_STDIO, Empty {}).await else { return };
-        let messages = messages.filter_map(|message| {
-            std::future::ready(message.ok().map(|StdioData { data, .. }| Ok::<_, std::io::Error>(Bytes::from(data))))
-        });
-        let lines = tokio_util::io::StreamReader::new(Box::pin(messages));
-        read_lines(lines, |line| {
-            let message = sanitize(&String::from_utf8_lossy(line));
-            let line = LogLine { plugin: self.name.clone(), level: LogLevel::Info, message, fields: Vec::new() };
-            self.logs.line(&line);
-        })
-        .await;
-    }
-}
-
-/// The tasks that observe a process.
-#[derive(Clone, Default)]
-struct Observers(Arc<StdMutex<Vec<(u64, Task)>>>);
-
-impl Observers {
-    fn add(&self, task: &Task) -> ObserverGuard {
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = tasks.last().map_or(0, |(id, _)| id + 1);
-        tasks.push((id, task.clone()));
-        ObserverGuard { observers: self.clone(), id }
-    }
-
-    fn for_each(&self, notify: impl Fn(&Task)) {
-        for (_, task) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            notify(task);
-        }
-    }
-}
-
-/// Ends the observation of a process on drop.
-pub struct ObserverGuard {
-    observers: Observers,
-    id: u64,
-}
-
-impl Drop for ObserverGuard {
-    fn drop(&mut self) {
-        self.observers.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(id, _)| *id != self.id);
-    }
 }

@@ -5,9 +5,11 @@
 
 #![expect(clippy::default_trait_access, reason = "the types belong to crates that this one does not depend on")]
 
+mod location;
+mod reader;
+mod upload;
+
 use std::fmt;
-use std::io::Write;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,27 +21,22 @@ use object_store::path::Path;
 use object_store::signer::{Method as Verb, Signer};
 use object_store::{
     CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, UploadPart,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
-use plimsoll_store::{Location, Store, StoreError};
-use secrecy::ExposeSecret;
 use tempfile::NamedTempFile;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use url::Url;
 
-use crate::log_sink::LogSink;
-use crate::registry::{PluginKind, PluginRegistry};
-use crate::session::{InitCall, Session};
+pub(crate) use self::location::credentials_file;
+pub use self::location::{USE_PLUGIN_CONFIG_KEY, open_store};
+use self::reader::ObjectReader;
+use self::upload::StreamingUpload;
+use crate::session::Session;
 use crate::wire::{
-    CREATE_SIGNED_URL, CreateSignedUrlRequest, DELETE_OBJECT, Empty, GET_OBJECT, INIT_STORE, InitRequest,
-    LIST_COMMON_PREFIXES, LIST_OBJECTS, ListCommonPrefixesRequest, ListObjectsRequest, Method, OBJECT_EXISTS,
-    ObjectRequest, PUT_OBJECT, PutObjectRequest,
+    CREATE_SIGNED_URL, CreateSignedUrlRequest, DELETE_OBJECT, Empty, GET_OBJECT, LIST_COMMON_PREFIXES, LIST_OBJECTS,
+    ListCommonPrefixesRequest, ListObjectsRequest, Method, OBJECT_EXISTS, ObjectRequest, PUT_OBJECT, PutObjectRequest,
 };
 use crate::{Error, Result};
-
-/// Key in the config of a location: `true` uses the plugin of the provider instead of the built-in object store.
-pub const USE_PLUGIN_CONFIG_KEY: &str = "plimsoll.dev/object-store-plugin";
 
 /// Size of an upload chunk: well below the message size limit of plugins.
 const CHUNK_SIZE: usize = 256 * 1024;
@@ -51,58 +48,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 const UPLOAD_TIMEOUT: Duration = Duration::from_hours(12);
 /// Maximum attempts of a request whose process exited.
 const MAX_ATTEMPTS: usize = 3;
-
-/// Opens a location with the plugin of its provider. The process starts with the first request.
-pub fn open_store(
-    registry: &PluginRegistry,
-    location: &Location,
-    logs: Arc<dyn LogSink>,
-) -> std::result::Result<Store, StoreError> {
-    let invalid = |cause: String| StoreError::InvalidLocation { location: location.display_name(), cause };
-    let plugin_info =
-        registry.find(PluginKind::ObjectStore, &location.provider).map_err(|error| invalid(error.to_string()))?;
-    let secret = location.credentials.as_ref().map(ExposeSecret::expose_secret);
-    let credentials = secret
-        .map(credentials_file)
-        .transpose()
-        .map_err(|error| invalid(format!("failed to write credentials: {error}")))?;
-    let init = InitRequest { plugin: plugin_info.name.clone(), config: plugin_config(location, credentials.as_ref()) };
-    let session = registry.session(&plugin_info.binary, logs, vec![InitCall::Init(INIT_STORE, init)]);
-    let objects = PluginObjectStore(Arc::new(Inner {
-        session,
-        plugin: plugin_info.name.clone(),
-        bucket: location.bucket.clone(),
-        idle: location.tuning.idle_timeout,
-        _credentials: credentials,
-    }));
-    Store::from_signing_objects(Arc::new(objects), location.display_name(), &location.prefix)
-}
-
-/// The config of the plugin: that of the location, with bucket, prefix, credentials and certificate.
-fn plugin_config(
-    location: &Location,
-    credentials: Option<&NamedTempFile>,
-) -> std::collections::HashMap<String, String> {
-    let own = location.config.iter().filter(|(key, _)| *key != USE_PLUGIN_CONFIG_KEY);
-    let mut config: std::collections::HashMap<_, _> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
-    config.insert("bucket".to_owned(), location.bucket.clone());
-    config.insert("prefix".to_owned(), location.prefix.clone());
-    if let Some(file) = credentials {
-        config.insert("credentialsFile".to_owned(), file.path().display().to_string());
-    }
-    if let Some(certificates) = &location.ca_cert {
-        config.insert("caCert".to_owned(), String::from_utf8_lossy(certificates).into_owned());
-    }
-    config
-}
-
-/// Writes credentials to a file, readable only by the user of this process and deleted on drop.
-pub(crate) fn credentials_file(secret: &[u8]) -> std::io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new().prefix(&crate::stale_files::credentials_prefix()).tempfile()?;
-    file.write_all(secret)?;
-    file.flush()?;
-    Ok(file)
-}
 
 struct Inner {
     session: Arc<Session>,
@@ -213,38 +158,6 @@ fn split_into_chunks(mut bytes: Bytes) -> Vec<Bytes> {
         chunks.push(bytes.split_to(CHUNK_SIZE.min(bytes.len())));
     }
     chunks
-}
-
-/// The first bytes of an object and the stream of the rest.
-struct ObjectReader {
-    first_bytes: Bytes,
-    rest: BoxStream<'static, Result<Bytes>>,
-}
-
-impl ObjectReader {
-    fn size(&self) -> u64 {
-        self.first_bytes.len() as u64
-    }
-
-    fn stream(self) -> BoxStream<'static, StoreResult<Bytes>> {
-        let first_bytes = stream::once(std::future::ready(Ok(self.first_bytes)));
-        first_bytes.chain(self.rest.map_err(object_store::Error::from)).boxed()
-    }
-
-    /// Reads up to the end of the range: the protocol has no ranges.
-    async fn range(self, range: Range<u64>) -> StoreResult<Bytes> {
-        let (mut all, mut seen, mut found) = (self.stream(), 0, BytesMut::new());
-        while let Some(chunk) = all.try_next().await? {
-            let (from, to) = (range.start.saturating_sub(seen), range.end.saturating_sub(seen));
-            let split_into_chunks = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(chunk.len());
-            found.extend_from_slice(&chunk[split_into_chunks(from)..split_into_chunks(to)]);
-            seen += chunk.len() as u64;
-            if seen >= range.end {
-                break;
-            }
-        }
-        Ok(found.freeze())
-    }
 }
 
 fn meta(path: &Path, size: u64) -> ObjectMeta {
@@ -395,97 +308,9 @@ impl Signer for PluginObjectStore {
     }
 }
 
-/// An upload in one call. The object is not visible unless the call succeeds.
-struct StreamingUpload {
-    parts: Option<mpsc::UnboundedSender<(PutPayload, oneshot::Sender<()>)>>,
-    upload: Option<JoinHandle<Result<()>>>,
-}
-
-impl fmt::Debug for StreamingUpload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamingUpload").finish_non_exhaustive()
-    }
-}
-
-fn upload_interrupted() -> object_store::Error {
-    object_store::Error::Generic { store: "plugin", source: "the upload was interrupted".into() }
-}
-
-#[async_trait]
-impl MultipartUpload for StreamingUpload {
-    fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let (received, is_received) = oneshot::channel();
-        // Sent here and not in the future, so that parts keep their order.
-        let sent = self.parts.as_ref().is_some_and(|parts| parts.send((data, received)).is_ok());
-        Box::pin(async move {
-            // The error of an interrupted upload is returned by `complete`.
-            if sent {
-                let _ = is_received.await;
-            }
-            Ok(())
-        })
-    }
-
-    async fn complete(&mut self) -> StoreResult<PutResult> {
-        self.parts = None;
-        let Some(upload) = self.upload.take() else { return Err(upload_interrupted()) };
-        upload.await.map_err(|_| upload_interrupted())??;
-        Ok(PutResult { e_tag: None, version: None, extensions: Default::default() })
-    }
-
-    async fn abort(&mut self) -> StoreResult<()> {
-        self.stop();
-        Ok(())
-    }
-}
-
-impl StreamingUpload {
-    /// Aborts the call before the end of the body, which the plugin sees as a failure.
-    fn stop(&mut self) {
-        if let Some(upload) = self.upload.take() {
-            upload.abort();
-        }
-        self.parts = None;
-    }
-}
-
-impl Drop for StreamingUpload {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn object_reader(first_bytes: &'static str, rest: Vec<&'static str>) -> ObjectReader {
-        let rest = stream::iter(rest.into_iter().map(|chunk| Ok(Bytes::from(chunk)))).boxed();
-        ObjectReader { first_bytes: Bytes::from(first_bytes), rest }
-    }
-
-    #[tokio::test]
-    async fn a_range_spans_chunks() {
-        for (range, expected) in [(0..3, "abc"), (2..7, "cdefg"), (6..99, "gh"), (50..60, "")] {
-            let found = object_reader("abcd", vec!["ef", "gh"]).range(range.clone()).await.unwrap();
-            assert_eq!(found, expected, "{range:?}");
-        }
-    }
-
-    #[test]
-    fn the_config_has_bucket_prefix_and_credentials_but_not_the_plugin_key() {
-        let mut location =
-            Location { provider: "aws".into(), bucket: "b".into(), prefix: "p".into(), ..Location::default() };
-        location.config.insert(USE_PLUGIN_CONFIG_KEY.into(), "true".into());
-        location.config.insert("region".into(), "here".into());
-        location.credentials = Some(b"secret".to_vec().into());
-        let file = Some(credentials_file(b"secret").unwrap());
-        let config = plugin_config(&location, file.as_ref());
-        let mut keys: Vec<_> = config.keys().map(String::as_str).collect();
-        keys.sort_unstable();
-        assert_eq!(keys, ["bucket", "credentialsFile", "prefix", "region"]);
-        assert_eq!(std::fs::read(&config["credentialsFile"]).unwrap(), b"secret");
-    }
 
     #[test]
     fn uploads_are_split_into_chunks() {

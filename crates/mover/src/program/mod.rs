@@ -1,24 +1,24 @@
 //! External programs: reads their output line by line, maps their exit status, and stops them with the mover.
 
+mod output;
+mod text;
+
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::output::Stream;
+use self::output::{Tail, spawn_readers};
+pub(crate) use self::text::truncate;
+use self::text::{truncate_front, without_stack};
 use crate::interrupt::Interrupt;
 use crate::mover::Session;
 use crate::process_io::ProcessIo;
 use crate::version::Version;
 use crate::{MoverError, Result};
-
-/// The output stream of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Out,
-    Err,
-}
 
 /// A program and its version.
 #[derive(Debug)]
@@ -90,10 +90,6 @@ const IDENTITY_VARIABLES: &[&str] = &[
     "AZURE_FEDERATED_TOKEN_FILE",
     "AZURE_AUTHORITY_HOST",
 ];
-
-/// Longer lines are truncated. A list of snapshots may be one long line.
-const MAX_LINE_LENGTH: usize = 256 << 20;
-const MAX_STDERR_TAIL: usize = 16 << 10;
 
 impl Program {
     /// Finds a program and rejects a version that is too old.
@@ -208,7 +204,7 @@ impl Program {
         }
         let status = child.wait().map_err(|error| MoverError::local(format!("wait for {}", self.name), &error))?;
         session.check_cancel()?;
-        Ok(Exit { status, stderr_tail: tail.0 })
+        Ok(Exit { status, stderr_tail: tail.into_text() })
     }
 
     fn not_found(&self, error: &std::io::Error) -> MoverError {
@@ -248,109 +244,6 @@ fn guarded(session: &Session, program: &Path) -> Command {
     }
     command.arg("--").arg(program);
     command
-}
-
-fn spawn_readers(child: &mut Child) -> Receiver<(Stream, String)> {
-    let (to, from) = sync_channel(1024);
-    if let Some(out) = child.stdout.take() {
-        read_lines(out, Stream::Out, to.clone());
-    }
-    if let Some(err) = child.stderr.take() {
-        read_lines(err, Stream::Err, to);
-    }
-    from
-}
-
-fn read_lines(mut from: impl Read + Send + 'static, stream: Stream, to: SyncSender<(Stream, String)>) {
-    std::thread::spawn(move || {
-        let mut lines = LineSplitter::default();
-        let mut buffer = vec![0; 64 << 10];
-        while let Ok(length @ 1..) = from.read(&mut buffer) {
-            for line in lines.add(&buffer[..length]) {
-                if to.send((stream, line)).is_err() {
-                    return;
-                }
-            }
-        }
-        if let Some(rest) = lines.rest() {
-            let _ = to.send((stream, rest));
-        }
-    });
-}
-
-/// Splits at line breaks and at carriage returns: kopia overwrites its progress line.
-#[derive(Debug, Default)]
-struct LineSplitter(Vec<u8>);
-
-impl LineSplitter {
-    fn add(&mut self, bytes: &[u8]) -> Vec<String> {
-        let mut complete = Vec::new();
-        let mut pieces = bytes.split(|byte| matches!(byte, b'\n' | b'\r')).peekable();
-        while let Some(piece) = pieces.next() {
-            let room = MAX_LINE_LENGTH.saturating_sub(self.0.len()).min(piece.len());
-            self.0.extend_from_slice(&piece[..room]);
-            if pieces.peek().is_some() {
-                complete.extend(self.rest());
-            }
-        }
-        complete
-    }
-
-    fn rest(&mut self) -> Option<String> {
-        let line = std::mem::take(&mut self.0);
-        (!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned())
-    }
-}
-
-/// The bounded end of a text.
-#[derive(Debug, Default)]
-struct Tail(String);
-
-impl Tail {
-    fn add(&mut self, line: &str) {
-        if line.is_empty() {
-            return;
-        }
-        self.0.push_str(line);
-        self.0.push('\n');
-        if self.0.len() > MAX_STDERR_TAIL {
-            let from = self.0.ceil_char_boundary(self.0.len() - MAX_STDERR_TAIL / 2);
-            self.0.drain(..from);
-        }
-    }
-}
-
-/// The maximum length of a program's text in a message.
-const MAX_TEXT_LENGTH: usize = 400;
-
-/// Truncates a text to one line of limited length, for messages.
-pub(crate) fn truncate(text: &str) -> String {
-    let one_line = one_line(text);
-    match one_line.char_indices().nth(MAX_TEXT_LENGTH) {
-        Some((end, _)) => format!("{}…", &one_line[..end]),
-        None => one_line,
-    }
-}
-
-/// Truncates the front: the cause of a failure is at the end of a program's output.
-fn truncate_front(text: &str) -> String {
-    let one_line = one_line(text);
-    match one_line.char_indices().nth_back(MAX_TEXT_LENGTH) {
-        Some((before, dropped)) => format!("…{}", &one_line[before + dropped.len_utf8()..]),
-        None => one_line,
-    }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Removes Go stack traces: lines with a function, each followed by a line with a source position, which starts with a tab.
-fn without_stack(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let is_position = |line: Option<&&str>| line.is_some_and(|line| line.starts_with('\t'));
-    let is_kept = |at: usize| !is_position(lines.get(at)) && !is_position(lines.get(at + 1));
-    (0..lines.len()).filter(|at| is_kept(*at)).map(|at| lines[at]).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -406,31 +299,6 @@ mod tests {
     #[test]
     fn a_command_that_moves_data_is_not_a_stall() {
         assert!(stall_of(&writing("> /dev/null")).is_none());
-    }
-
-    #[test]
-    fn lines_end_at_line_breaks_and_carriage_returns_across_reads() {
-        let mut lines = LineSplitter::default();
-        assert_eq!(lines.add(b"\r / 1 hash"), Vec::<String>::new());
-        assert_eq!(lines.add(b"ing\r - 2\nlast"), [" / 1 hashing", " - 2"]);
-        assert_eq!(lines.rest().as_deref(), Some("last"));
-        assert_eq!(lines.rest(), None);
-    }
-
-    #[test]
-    fn the_end_of_a_long_output_is_kept() {
-        let text = "a long log line\n".repeat(100) + "the actual error";
-        let kept = truncate_front(&text);
-        assert!(kept.starts_with('…') && kept.ends_with("the actual error"), "{kept}");
-        assert_eq!(kept.chars().count(), MAX_TEXT_LENGTH + 1);
-        assert_eq!(truncate_front(" one\n two "), "one two");
-    }
-
-    #[test]
-    fn a_stack_trace_is_removed() {
-        let text = "Access Denied.\nclient.PutObject\nmain.Save\n\t/build/s3.go:307\nruntime.goexit\n\t/go/asm.s:1594\n\
-                     unable to create lock in backend\n";
-        assert_eq!(without_stack(text), "Access Denied.\nclient.PutObject\nunable to create lock in backend");
     }
 
     #[test]
