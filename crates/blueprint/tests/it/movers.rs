@@ -52,7 +52,7 @@ async fn backup_copy_and_restore_are_between_0_and_100_percent_with_bytes() {
     let uploaded = async |function: &str, arguments: Value| {
         let call = bed.call(function, arguments, params.clone());
         let (outputs, seen) = call.run_and_watch("estimatedUploadSizeB").await;
-        assert_eq!(seen["estimatedUploadSizeB"], SIZE, "{function}: {seen}");
+        assert!(seen["estimatedUploadSizeB"].as_u64() >= Some(SIZE), "{function}: {seen}");
         let sent = call.progress()["sizeUploadedB"].as_u64();
         assert!(sent >= Some(SIZE), "{function}: {sent:?}");
         outputs

@@ -158,6 +158,9 @@ mod tests {
 
     use super::*;
 
+    const NOT_FOUND: &str =
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"not found","code":404}"#;
+
     fn settings(url: Option<&str>) -> DownloadSettings {
         DownloadSettings { address: ([127, 0, 0, 1], 0).into(), url: url.map(str::to_owned), tls: None }
     }
@@ -168,7 +171,8 @@ mod tests {
         let counted = Arc::clone(&requests);
         let api_server = tower::service_fn(move |_: Request<kube::client::Body>| {
             counted.fetch_add(1, Ordering::Relaxed);
-            async { Ok::<_, Infallible>(Response::builder().status(404).body(kube::client::Body::empty()).unwrap()) }
+            let body = kube::client::Body::from(NOT_FOUND.as_bytes().to_vec());
+            async { Ok::<_, Infallible>(Response::builder().status(404).body(body).unwrap()) }
         });
         let (client, namespace) = (Client::new(api_server, "velero"), "velero".to_owned());
         let router = router(DownloadService { client, namespace, key: Mutex::default() });
