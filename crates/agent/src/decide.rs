@@ -18,7 +18,7 @@ pub(crate) enum Placement {
     Unknown,
 }
 
-/// What is known about a transfer.
+/// The observed state of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     pub phase: TransferPhase,
@@ -81,7 +81,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn seen(phase: TransferPhase, place: Placement) -> Observed {
+    fn observed(phase: TransferPhase, place: Placement) -> Observed {
         Observed { phase, place, running_here: false, cancelled: false, deleted: false, attempts: 0 }
     }
 
@@ -89,18 +89,18 @@ mod tests {
     fn a_transfer_of_this_node_runs_here_whichever_agent_had_it_before() {
         use TransferPhase::{Accepted, Canceling, Completed, Failed, InProgress, New, Prepared};
         for phase in [New, Accepted, Prepared, InProgress, Canceling] {
-            assert_eq!(decide(&seen(phase.clone(), Placement::Here)), Decision::Run, "{phase:?}");
-            assert_eq!(decide(&seen(phase.clone(), Placement::Elsewhere)), Decision::Leave, "{phase:?}");
-            assert_eq!(decide(&seen(phase, Placement::Unknown)), Decision::Leave);
+            assert_eq!(decide(&observed(phase.clone(), Placement::Here)), Decision::Run, "{phase:?}");
+            assert_eq!(decide(&observed(phase.clone(), Placement::Elsewhere)), Decision::Leave, "{phase:?}");
+            assert_eq!(decide(&observed(phase, Placement::Unknown)), Decision::Leave);
         }
         for phase in [Completed, Failed] {
-            assert_eq!(decide(&seen(phase, Placement::Here)), Decision::Leave);
+            assert_eq!(decide(&observed(phase, Placement::Here)), Decision::Leave);
         }
     }
 
     #[test]
     fn a_running_one_is_stopped_when_its_user_or_its_parent_no_longer_wants_it() {
-        let running = Observed { running_here: true, ..seen(TransferPhase::InProgress, Placement::Here) };
+        let running = Observed { running_here: true, ..observed(TransferPhase::InProgress, Placement::Here) };
         assert_eq!(decide(&running), Decision::Leave);
         assert_eq!(decide(&Observed { cancelled: true, ..running.clone() }), Decision::Stop);
         assert_eq!(decide(&Observed { deleted: true, ..running.clone() }), Decision::Stop);
@@ -109,16 +109,16 @@ mod tests {
 
     #[test]
     fn one_that_was_cancelled_while_it_did_not_run_ends_without_work() {
-        let left = Observed { cancelled: true, ..seen(TransferPhase::InProgress, Placement::Here) };
+        let left = Observed { cancelled: true, ..observed(TransferPhase::InProgress, Placement::Here) };
         assert_eq!(decide(&left), Decision::Cancel);
         assert_eq!(decide(&Observed { place: Placement::Elsewhere, ..left }), Decision::Leave);
-        let waiting = Observed { cancelled: true, ..seen(TransferPhase::New, Placement::Unknown) };
+        let waiting = Observed { cancelled: true, ..observed(TransferPhase::New, Placement::Unknown) };
         assert_eq!(decide(&waiting), Decision::Cancel, "its pod may never wait for it");
     }
 
     #[test]
     fn one_that_was_tried_often_enough_is_given_up() {
-        let tried = Observed { attempts: MAX_ATTEMPTS, ..seen(TransferPhase::InProgress, Placement::Here) };
+        let tried = Observed { attempts: MAX_ATTEMPTS, ..observed(TransferPhase::InProgress, Placement::Here) };
         assert_eq!(decide(&tried), Decision::GiveUp);
     }
 

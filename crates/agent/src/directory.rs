@@ -13,7 +13,7 @@ use plimsoll_volumes::transfer::{TransferError, VolumePath};
 
 use crate::volume_io::on_volume;
 
-/// What the kubelet calls a volume, and where else it may be.
+/// The names under which the kubelet may have the directory of a volume.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct VolumeName {
     name: String,

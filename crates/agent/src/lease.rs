@@ -24,7 +24,7 @@ pub struct AgentLease {
     api: Api<Lease>,
     name: String,
     identity: String,
-    /// Where it serves its progress.
+    /// The address at which it serves its progress.
     address: Option<String>,
 }
 

@@ -15,9 +15,10 @@ mod agent;
 mod cache;
 mod decide;
 mod directory;
-mod handshake;
+
 mod lease;
 mod repository;
+mod restore_marker;
 mod restore_wait;
 mod run;
 mod services;

@@ -8,7 +8,7 @@ use crate::settings::AgentSettings;
 use crate::slots::Slots;
 use crate::status_writer::ClusterTransfers;
 
-/// What running transfers on this node needs.
+/// Services for the transfers of this node.
 pub(crate) struct AgentServices {
     pub client: Client,
     pub settings: AgentSettings,

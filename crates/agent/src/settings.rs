@@ -34,9 +34,9 @@ pub struct AgentSettings {
     pub restic: Option<PathBuf>,
     /// The program kopia, if it is not the one in `PATH`.
     pub kopia: Option<PathBuf>,
-    /// Where the trees of its transfers are shown, by their uid.
+    /// The trees of its transfers, by their uid.
     pub trees: Trees,
-    /// Where others can read those trees.
+    /// The address at which other processes can read those trees.
     pub progress_address: Option<SocketAddr>,
 }
 

@@ -108,13 +108,13 @@ async fn request(
     for name in names {
         // An unchanged Velero has no such kind, and the user may not be allowed to read it.
         let operation = operations.get_opt(&plimsoll_operations::operation_name("delete", &name)).await;
-        request.doing = request.doing.or_else(|| doing(operation.ok()??));
+        request.doing = request.doing.or_else(|| current_activity(operation.ok()??));
     }
     Ok(request)
 }
 
 /// The innermost active task of the server.
-fn doing(operation: Record) -> Option<String> {
+fn current_activity(operation: Record) -> Option<String> {
     let tree: Snapshot = serde_json::from_value(operation.status?.tree?).ok()?;
     let is_at_work = |node: &&Node| matches!(node.state, State::Running | State::Waiting);
     let node = tree.nodes.iter().filter(is_at_work).max_by_key(|node| node.path.matches('/').count())?;

@@ -120,7 +120,7 @@ fn bar_text(fraction: f64) -> String {
 }
 
 /// One row as plain text, for logs and pipes.
-pub fn plain(row: &Row) -> String {
+pub fn plain_row(row: &Row) -> String {
     let mut parts = vec![row.percent.as_str(), &row.counts, &row.bytes, &row.rate];
     let left = if row.left.is_empty() { String::new() } else { format!("{} left", row.left) };
     parts.extend([left.as_str(), &row.detail]);

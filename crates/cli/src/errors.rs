@@ -33,7 +33,7 @@ impl fmt::Display for Interrupted {
 
 impl Error for Interrupted {}
 
-/// What to do about an error. It is the outermost context of that error: `call().context(Hint(…))`.
+/// The hint of an error: what to do next. It is the outermost context of that error: `call().context(Hint(…))`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint(pub String);
 

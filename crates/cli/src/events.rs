@@ -54,13 +54,13 @@ struct Event {
     exit_code: Option<u8>,
 }
 
-/// Where the numbers come from.
+/// The source of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// The memory of the server that works on it.
     Server,
-    /// What the cluster's objects say: a little older.
+    /// The objects of the cluster, which are a little older.
     Cluster,
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// How a command ended. The numbers are an interface: see `plimsoll --help`.
+/// The outcome of a command. The numbers are an interface: see `plimsoll --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The command did everything that was requested.
@@ -34,7 +34,7 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// What an event calls it.
+    /// Its name in events.
     pub fn word(self) -> &'static str {
         match self {
             Self::Success => "Succeeded",

@@ -36,7 +36,7 @@ impl ResourceKind {
         if self == Self::Restore { "itemsRestored" } else { "itemsBackedUp" }
     }
 
-    /// What its items are once they are done.
+    /// The participle for its items that are done.
     pub fn done_word(self) -> &'static str {
         if self == Self::Restore { "restored" } else { "backed up" }
     }

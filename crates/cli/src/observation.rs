@@ -164,7 +164,7 @@ pub struct StallExplainer {
     reader: ClusterReader,
     overview: Option<Overview>,
     asked: Option<Instant>,
-    look: Option<JoinHandle<(Overview, Option<Explanation>)>>,
+    explanation_task: Option<JoinHandle<(Overview, Option<Explanation>)>>,
     explanation: Option<Explanation>,
 }
 
@@ -172,13 +172,19 @@ impl StallExplainer {
     /// Reads with the permissions of the user.
     pub fn new(client: &Client, namespace: &str, trees: Trees) -> Self {
         let reader = ClusterReader::new(client.clone(), Scope { namespace: namespace.to_owned() });
-        Self { reader, overview: Some(Overview::with_trees(trees)), asked: None, look: None, explanation: None }
+        Self {
+            reader,
+            overview: Some(Overview::with_trees(trees)),
+            asked: None,
+            explanation_task: None,
+            explanation: None,
+        }
     }
 
     /// The cause of the stall as far as it is known. Does not wait.
-    pub async fn ask(&mut self, kind: Kind, name: &str, is_progressing: bool) -> Option<&Explanation> {
-        if let Some(look) = self.look.take_if(|look| look.is_finished())
-            && let Ok((overview, explanation)) = look.await
+    pub async fn explain(&mut self, kind: Kind, name: &str, is_progressing: bool) -> Option<&Explanation> {
+        if let Some(finished) = self.explanation_task.take_if(|running| running.is_finished())
+            && let Ok((overview, explanation)) = finished.await
         {
             (self.overview, self.explanation) = (Some(overview), explanation);
         }
@@ -188,13 +194,14 @@ impl StallExplainer {
             && let Some(overview) = self.overview.take()
         {
             self.asked = Some(Instant::now());
-            self.look = Some(tokio::spawn(look(self.reader.clone(), overview, kind, name.to_owned())));
+            self.explanation_task =
+                Some(tokio::spawn(read_explanation(self.reader.clone(), overview, kind, name.to_owned())));
         }
         self.explanation.as_ref()
     }
 }
 
-async fn look(
+async fn read_explanation(
     reader: ClusterReader,
     mut overview: Overview,
     kind: Kind,

@@ -51,8 +51,8 @@ impl ProgressDisplay {
         let Some(root) = rows.first() else { return };
         let busy = rows.iter().skip(1).find(|row| row.depth == 1 && row.look != Look::Done);
         let text = match busy {
-            Some(stage) => format!("{}; {}", draw::plain(root), draw::plain(stage)),
-            None => draw::plain(root),
+            Some(stage) => format!("{}; {}", draw::plain_row(root), draw::plain_row(stage)),
+            None => draw::plain_row(root),
         };
         let recent = self.printed.as_ref().is_some_and(|(at, last)| at.elapsed() < LINE_INTERVAL || *last == text);
         if !recent {

@@ -115,7 +115,7 @@ impl Remote {
         task: &Task,
         take: &mut impl FnMut(&[u8]) -> std::io::Result<()>,
     ) -> Result<(), FetchError> {
-        let waiting = task.wait_in_queue("the server to make a link");
+        let waiting = task.wait_in_queue("the server to create a link");
         let link = self.link(file).await;
         drop(waiting);
         let mut response = self.get(&link?, offset).await?;
@@ -124,7 +124,7 @@ impl Remote {
             task.meter(Unit::Bytes).set_total(Total::Final(length + offset - skip));
         }
         task.say("receiving");
-        while let Some(piece) = response.chunk().await.map_err(|e| FetchError::Retry(plain(e)))? {
+        while let Some(piece) = response.chunk().await.map_err(|e| FetchError::Retry(without_url(e)))? {
             // A server that knows no ranges sends again what is here already.
             let known = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
             skip -= known as u64;
@@ -139,7 +139,7 @@ impl Remote {
         if offset > 0 {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }
-        let response = request.send().await.map_err(|e| FetchError::Retry(plain(e)))?;
+        let response = request.send().await.map_err(|e| FetchError::Retry(without_url(e)))?;
         let status = response.status();
         let continues = response.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
         let continues = continues.is_some_and(|range| range.starts_with(&format!("bytes {offset}-")));
@@ -199,7 +199,7 @@ enum FetchError {
 }
 
 /// The URL is signed: anyone who reads it in an error text could use it.
-fn plain(error: reqwest::Error) -> anyhow::Error {
+fn without_url(error: reqwest::Error) -> anyhow::Error {
     anyhow::Error::new(error.without_url())
 }
 

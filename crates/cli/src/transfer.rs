@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::transfer_object::TransferObject;
 
-/// Where a transfer has no pod of its user's.
+/// Shown in place of a pod for a transfer without one.
 pub const NO_POD: &str = "-";
 
 /// Which way the data goes.
@@ -49,7 +49,7 @@ impl Direction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transfer {
-    /// What its object is.
+    /// The kind of its object.
     pub kind: &'static str,
     pub direction: Direction,
     pub name: String,
@@ -78,7 +78,7 @@ pub struct Transfer {
     pub total_files: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_done: Option<u64>,
-    /// What it does or waits for right now.
+    /// Its current activity or wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
     /// Bytes a second.
@@ -92,7 +92,7 @@ pub struct Transfer {
     pub message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// What a plugin wants users to know.
+    /// Fields that a plugin reports to users.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub plugin_specific: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,7 +155,7 @@ impl Transfer {
         self.completed.is_some() || TransferPhase::from(self.phase.as_str()).is_ended()
     }
 
-    /// Where the volume belongs: `namespace/pod` as far as there are such.
+    /// The owner of the volume: `namespace/pod`, as far as they are known.
     pub fn place(&self) -> String {
         if self.namespace.is_empty() { self.pod.clone() } else { format!("{}/{}", self.namespace, self.pod) }
     }

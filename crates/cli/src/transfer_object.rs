@@ -17,7 +17,7 @@ pub trait TransferObject: VolumeTransfer + ResourceExt {
     fn fields(&self) -> TransferFields;
 }
 
-/// What each kind of transfer calls differently.
+/// The fields whose names differ between the kinds of transfers.
 #[derive(Default)]
 pub struct TransferFields {
     pub namespace: Option<String>,

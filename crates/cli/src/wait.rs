@@ -110,8 +110,8 @@ pub async fn follow(
     let mut explainer = StallExplainer::new(client, namespace, trees.clone());
     let mut last_event = Instant::now();
     let mut subject: Option<Subject> = None;
-    let mut news = std::pin::pin!(news(client, namespace, reference));
-    while let Some(item) = news.next().await {
+    let mut events = std::pin::pin!(watch_events(client, namespace, reference));
+    while let Some(item) = events.next().await {
         if matches!(item, WatchEvent::Subject(_) | WatchEvent::Operation(_)) {
             last_event = Instant::now();
         }
@@ -139,7 +139,7 @@ pub async fn follow(
         let leaders = trees.snapshot(subject.text("/metadata/uid").unwrap_or_default());
         let is_progressing = is_progressing(subject, leaders.as_ref(), last_event.elapsed());
         let explanation = match observed_kind(reference.kind) {
-            Some(kind) => explainer.ask(kind, &reference.name, is_progressing).await,
+            Some(kind) => explainer.explain(kind, &reference.name, is_progressing).await,
             None => None,
         };
         show.update(subject, leaders.as_ref(), explanation);
@@ -147,7 +147,7 @@ pub async fn follow(
     bail!("the watch ended before {} {} did", reference.kind.word(), reference.name)
 }
 
-fn news(client: &Client, namespace: &str, reference: &Reference) -> impl Stream<Item = WatchEvent> + use<> {
+fn watch_events(client: &Client, namespace: &str, reference: &Reference) -> impl Stream<Item = WatchEvent> + use<> {
     let subjects = reference.kind.api(client, namespace);
     let operations: Api<Operation> = Api::namespaced(client.clone(), namespace);
     let subject = watcher::watch_object(subjects, &reference.name).map(|event| match event {

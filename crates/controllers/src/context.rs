@@ -11,10 +11,10 @@ use plimsoll_volumes::storage_location::StorageLocations;
 
 use crate::settings::Settings;
 
-/// What Backups, Restores and DeleteBackupRequests need. Every other controller has a context of its own.
+/// Context of the controllers of Backups, Restores and DeleteBackupRequests. Every other controller has its own.
 pub struct Context {
     pub leader: LeaderClient,
-    /// What the lifecycles of all kinds share.
+    /// State that the lifecycles of all kinds share.
     pub runtime: Arc<OperationRuntime>,
     pub settings: Settings,
     /// Opens backup storage locations.

@@ -52,7 +52,7 @@ const PARTS: [(&str, &str); 5] = [
     ("restore-finalizer", "restore"),
 ];
 
-/// What `--restore-only` disables.
+/// The controllers that `--restore-only` disables.
 pub const RESTORE_ONLY: [DisableableController; 4] = [Backup, BackupDeletion, GarbageCollection, Schedule];
 
 /// The disabled controllers of a server.

@@ -119,13 +119,13 @@ pub const AGENT_NAMESPACE: &[Rule] = &[
         &["coordination.k8s.io"],
         &["leases"],
         &["get", "create", "update", "patch"],
-        "says that it lives (agent::lease)",
+        "renews the Lease of the agent (agent::lease)",
     ),
     rule(
         &[""],
         &["events"],
         &["create", "patch", "get"],
-        "says what happens to a transfer (operations::event_recorder)",
+        "records events about transfers (operations::event_recorder)",
     ),
     rule(
         &["apps"],

@@ -7,9 +7,8 @@ use kube::{Api, Client};
 use plimsoll_api::labels;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_engine::Error;
-use plimsoll_engine::cluster::Cluster;
 use plimsoll_operations::leader_election::{self, Candidate, fence_client};
-use plimsoll_operations::{EventRecorder, LeaderClient, leader_label, peers};
+use plimsoll_operations::{LeaderClient, leader_label, peers};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -72,15 +71,7 @@ impl Server {
             tokio::spawn(leader_label::set_label(self.client.clone(), namespace.clone(), pod));
         }
         let client = fence_client(self.client, Arc::clone(&leadership.fence));
-        let leader = LeaderClient {
-            cluster: Cluster::new(client.clone()).with_page_size(self.settings.client_page_size),
-            namespace: namespace.clone(),
-            fence: Arc::clone(&leadership.fence),
-            epoch: leadership.epoch,
-            identity: self.settings.identity.clone(),
-            events: EventRecorder::new(client.clone(), &namespace, &self.settings.identity),
-            client,
-        };
+        let leader = LeaderClient::new(client, &namespace, &leadership).with_page_size(self.settings.client_page_size);
         let plugins = plugins::discover(&self.settings).await;
         let download_base = downloads.as_ref().and_then(|listening| listening.base.clone());
         let controllers = Controllers::new(&leader, self.settings, plugins, download_base);
@@ -99,7 +90,7 @@ impl Server {
         }
     }
 
-    /// Where to count on from when the Lease has been deleted.
+    /// The epoch to count from when the Lease has been deleted.
     async fn largest_epoch(&self) -> Result<u64, Error> {
         let api: Api<Operation> = Api::namespaced(self.client.clone(), &self.settings.namespace);
         let operations = api.list(&ListParams::default()).await.map_err(|e| Error::api("list operations", e))?;

@@ -148,26 +148,34 @@ impl Controllers {
         let (runtime, backups) = (|| Arc::clone(&self.runtime), || Arc::clone(&self.backups));
         tokio::join!(
             backup_storage_location::control(Arc::clone(&self.locations)),
-            unless(&disabled, C::Backup, run_lifecycle::<BackupController>(runtime(), backups())),
-            unless(&disabled, C::Restore, run_lifecycle::<RestoreController>(runtime(), backups())),
-            unless(&disabled, C::BackupDeletion, run_lifecycle::<DeleteBackupRequestController>(runtime(), backups())),
+            run_unless_disabled(&disabled, C::Backup, run_lifecycle::<BackupController>(runtime(), backups())),
+            run_unless_disabled(&disabled, C::Restore, run_lifecycle::<RestoreController>(runtime(), backups())),
+            run_unless_disabled(
+                &disabled,
+                C::BackupDeletion,
+                run_lifecycle::<DeleteBackupRequestController>(runtime(), backups())
+            ),
             run_lifecycle::<ActionSetController>(runtime(), self.action_sets),
             blueprint::control(Arc::new(self.runtime.leader.clone())),
-            unless(&disabled, C::BackupDeletion, delete_backup_request::cleanup::control(runtime())),
+            run_unless_disabled(&disabled, C::BackupDeletion, delete_backup_request::cleanup::control(runtime())),
             files::control(self.restore_files),
-            unless(&disabled, C::GarbageCollection, garbage_collection::control(self.garbage_collection)),
-            unless(&disabled, C::BackupSync, backup_storage_location::sync::control(self.locations)),
-            unless(&disabled, C::Schedule, schedule::control(self.schedules)),
-            unless(&disabled, C::BackupRepository, run_backup_repository_controller(self.repositories)),
-            unless(&disabled, C::ServerStatusRequest, server_status_request::control(self.server_status)),
-            unless(&disabled, C::DownloadRequest, download_request::control(self.downloads)),
+            run_unless_disabled(&disabled, C::GarbageCollection, garbage_collection::control(self.garbage_collection)),
+            run_unless_disabled(&disabled, C::BackupSync, backup_storage_location::sync::control(self.locations)),
+            run_unless_disabled(&disabled, C::Schedule, schedule::control(self.schedules)),
+            run_unless_disabled(&disabled, C::BackupRepository, run_backup_repository_controller(self.repositories)),
+            run_unless_disabled(&disabled, C::ServerStatusRequest, server_status_request::control(self.server_status)),
+            run_unless_disabled(&disabled, C::DownloadRequest, download_request::control(self.downloads)),
             run_exposer(self.exposer),
         );
     }
 }
 
 /// Runs a controller unless it is disabled.
-async fn unless(disabled: &DisabledControllers, controller: DisableableController, running: impl Future<Output = ()>) {
+async fn run_unless_disabled(
+    disabled: &DisabledControllers,
+    controller: DisableableController,
+    running: impl Future<Output = ()>,
+) {
     if !disabled.contains(&controller) {
         running.await;
     }

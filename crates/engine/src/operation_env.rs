@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::Cluster;
 use crate::ports::{Journal, LeadershipGuard};
 
-/// What an operation is done with, whatever it does.
+/// The environment of every operation.
 pub struct OperationEnv {
     /// The cluster to read or to write to.
     pub cluster: Cluster,

@@ -52,7 +52,7 @@ struct Preconditions {
     resource_version: Option<String>,
 }
 
-/// What happens to dependents.
+/// The treatment of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     /// According to the finalizers of the object, else background.

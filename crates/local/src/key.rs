@@ -52,7 +52,7 @@ impl KeyRange {
     }
 
     /// Exactly one key.
-    pub fn only(key: &Key) -> Self {
+    pub fn single(key: &Key) -> Self {
         let start = key.encode();
         let end = [start.as_slice(), &[0]].concat();
         Self { start, end }

@@ -57,7 +57,7 @@ pub(crate) struct Kind {
     /// Field selectors beside name and namespace.
     pub selectable: Vec<String>,
     pub columns: Vec<Column>,
-    /// What is stored: `pods`, `backups.velero.io`.
+    /// The name in the database: `pods`, `backups.velero.io`.
     pub storage: Option<Arc<str>>,
     pub conversion: Conversion,
     /// Version that objects are stored in.

@@ -81,7 +81,7 @@ fn respond(code: u16, body: Body) -> Response<Body> {
 }
 
 /// Plain text, for the health endpoints.
-pub(crate) fn plain(text: &'static str) -> Response<Body> {
+pub(crate) fn plain_text(text: &'static str) -> Response<Body> {
     let mut response = respond(200, Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response

@@ -39,7 +39,7 @@ impl Selector {
         let named = self.fields.iter().find(|field| field.equal && field.path == "metadata.name");
         match named {
             Some(field) if namespace.is_some() || !kind.namespaced => {
-                KeyRange::only(&kind.key(namespace.unwrap_or_default(), &field.value))
+                KeyRange::single(&kind.key(namespace.unwrap_or_default(), &field.value))
             }
             _ => kind.range(namespace),
         }

@@ -42,11 +42,11 @@ impl Core {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
         if matches!(path, "/healthz" | "/livez" | "/readyz") {
-            return Ok(response::plain("ok"));
+            return Ok(response::plain_text("ok"));
         }
         // An empty protobuf document. For a list in a file, kubectl requests this before it relies on server validation.
         if path == "/openapi/v2" {
-            return Ok(response::plain(""));
+            return Ok(response::plain_text(""));
         }
         let Some(target) = RequestInfo::parse(path) else { return self.discover(&parts) };
         let found = self.registry().find(&target.group, &target.version, &target.plural);

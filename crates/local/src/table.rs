@@ -101,7 +101,7 @@ impl Column {
         })
     }
 
-    fn show(&self, object: &Value) -> Value {
+    fn cell_value(&self, object: &Value) -> Value {
         match &self.cell {
             Cell::Computed(name) => json!(compute(name, object)),
             Cell::Age(path) => json!(path.find(object).first().map_or("<unknown>".to_owned(), |time| age(time))),
@@ -262,7 +262,7 @@ pub(crate) fn render(columns: &[Column], objects: &[Value], include: Include, me
 }
 
 fn row(columns: &[Column], object: &Value, include: Include) -> Value {
-    let cells: Vec<Value> = columns.iter().map(|column| column.show(object)).collect();
+    let cells: Vec<Value> = columns.iter().map(|column| column.cell_value(object)).collect();
     match include {
         Include::Nothing => json!({"cells": cells}),
         Include::Metadata => json!({"cells": cells, "object": only_metadata(object)}),

@@ -28,7 +28,7 @@ pub(crate) const UNREACHABLE: &[&str] = &[
     DISK_ERROR,
 ];
 
-/// What a program printed before it failed.
+/// The output of a program before it failed.
 pub(crate) struct ErrorText<'a> {
     /// The whole text.
     pub text: &'a str,

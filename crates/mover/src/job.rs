@@ -78,7 +78,7 @@ pub struct Job {
     /// The number of jobs that run at the same time and share the memory.
     #[serde(default)]
     pub sharing: usize,
-    /// What to do.
+    /// The work.
     pub work: Work,
 }
 

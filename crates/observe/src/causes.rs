@@ -45,7 +45,7 @@ pub struct Cause {
     pub expected: bool,
     /// One sentence.
     pub text: String,
-    /// What it is concluded from.
+    /// The evidence.
     pub evidence: Vec<String>,
     /// Commands that show more or help.
     pub next: Vec<String>,

@@ -21,7 +21,7 @@ const MAX_EVENTS: u32 = 500;
 /// Requests at the same time.
 const MAX_CONCURRENT_REQUESTS: usize = 6;
 
-/// What is read.
+/// The scope of a read.
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// The namespace in which the server keeps its objects.

@@ -17,7 +17,7 @@ pub fn observed_tree(object: &Object, cluster: &ClusterState) -> ObservedTask {
         Kind::Backup | Kind::Restore => subject(object, cluster),
         Kind::ActionSet => action_set(object),
         kind if kind.is_transfer() || kind.is_plugin_volume() => Transfer { object }.observed_task(cluster),
-        _ => plain(object),
+        _ => single_step_task(object),
     }
 }
 
@@ -205,7 +205,7 @@ fn named(object: &Value) -> String {
 }
 
 /// An object whose work is one step, or that never ends.
-fn plain(object: &Object) -> ObservedTask {
+fn single_step_task(object: &Object) -> ObservedTask {
     let errors = || object.texts("/status/errors").join("; ");
     let status = match (object.kind(), object.phase()) {
         (Kind::DeleteBackupRequest, "Processed") if errors().is_empty() => TaskStatus::Done,

@@ -31,7 +31,7 @@ pub struct OperationSummary {
     pub look: Look,
     /// Verdict, causes and tree.
     pub explanation: Explanation,
-    /// What it is doing, waiting for or failed with.
+    /// Its activity, its wait or its failure.
     pub doing: String,
     /// The time since it was created.
     pub age: Duration,
@@ -131,7 +131,7 @@ impl Overview {
         OperationSummary {
             reference: object.reference(),
             look: verdict_look(&explanation),
-            doing: doing(&explanation, object),
+            doing: activity_text(&explanation, object),
             age: object.created().map(|then| cluster.age(then)).unwrap_or_default(),
             ended_ago,
             has_operation: operation_of(object, cluster).is_some(),
@@ -213,7 +213,7 @@ fn verdict_look(explanation: &Explanation) -> Look {
     }
 }
 
-fn doing(explanation: &Explanation, object: &Object) -> String {
+fn activity_text(explanation: &Explanation, object: &Object) -> String {
     let cause = explanation.causes.first();
     let stall = explanation.tree.stall.as_ref();
     match explanation.verdict {

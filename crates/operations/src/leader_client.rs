@@ -10,7 +10,7 @@ use plimsoll_engine::cluster::Cluster;
 use serde::de::DeserializeOwned;
 
 use crate::event_recorder::EventRecorder;
-use crate::leader_election::Fence;
+use crate::leader_election::{Fence, Leadership};
 use crate::operation_record::Holder;
 
 /// The leader's access to the objects of its namespace. Whatever writes checks the fence first.
@@ -33,6 +33,25 @@ pub struct LeaderClient {
 }
 
 impl LeaderClient {
+    /// The access of a leader to a namespace.
+    pub fn new(client: Client, namespace: &str, leadership: &Leadership) -> Self {
+        Self {
+            cluster: Cluster::new(client.clone()),
+            namespace: namespace.to_owned(),
+            fence: Arc::clone(&leadership.fence),
+            epoch: leadership.epoch,
+            identity: leadership.identity.clone(),
+            events: EventRecorder::new(client.clone(), namespace, &leadership.identity),
+            client,
+        }
+    }
+
+    /// Another page size of lists; zero means one page.
+    #[must_use]
+    pub fn with_page_size(self, page_size: u32) -> Self {
+        Self { cluster: self.cluster.with_page_size(page_size), ..self }
+    }
+
     /// The objects of a kind in the leader's namespace.
     pub fn api<K>(&self) -> Api<K>
     where

@@ -35,7 +35,7 @@ pub struct OperationRecord {
     known: Mutex<Operation>,
 }
 
-/// What an earlier leader left.
+/// The state that an earlier leader left.
 pub struct OpenedRecord {
     /// The record, ours from now on.
     pub record: OperationRecord,

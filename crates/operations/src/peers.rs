@@ -17,7 +17,7 @@ const SERVER_LABELS: [(&str, &str, &str); 3] = [
     ("Kanister", "app.kubernetes.io/name", "kanister-operator"),
     ("Kanister", "app", "kanister-operator"),
 ];
-/// What Velero calls its node agents, whatever labels a chart gives them.
+/// The name of Velero's node agents; their labels depend on the chart.
 const NODE_AGENTS: [&str; 2] = ["node-agent", "node-agent-windows"];
 
 /// Which of our programs must not work beside others.
@@ -44,7 +44,7 @@ impl std::fmt::Display for Peer {
 }
 
 impl Peer {
-    /// What to do so that ours may run.
+    /// The next step so that ours may run.
     fn remedy(&self, namespace: &str, component: Component) -> String {
         match (self.kind, component) {
             ("daemonset", _) => {

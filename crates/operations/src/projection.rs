@@ -70,7 +70,7 @@ pub fn state(snapshot: &Snapshot) -> OperationState {
     }
 }
 
-/// What remains of a tree once the operation has ended.
+/// Reduces the tree of an ended operation.
 pub fn stages(snapshot: &Snapshot) -> Vec<Stage> {
     let is_stage = |node: &&plimsoll_progress::Node| node.parent_path() == Some("");
     snapshot

@@ -19,7 +19,7 @@ pub struct QueueObstacle {
     pub behind: Vec<String>,
     /// The position among those that wait, from one.
     pub position: usize,
-    /// They work on the same namespaces; otherwise the concurrency limit is reached.
+    /// Both work on the same namespaces; otherwise the concurrency limit is reached.
     pub same_namespaces: bool,
 }
 

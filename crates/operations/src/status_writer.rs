@@ -30,16 +30,16 @@ pub struct StatusWriter {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What to write, and where to.
+/// The settings of a writer.
 pub struct StatusWriterSettings {
     pub tree: Observer,
     /// The status of the subject.
     pub status: Arc<SubjectStatus>,
     pub record: Arc<OperationRecord>,
     pub subject: Subject,
-    /// Where its log grows.
+    /// The log file of the operation.
     pub scratch: PathBuf,
-    /// Where stalls are recorded.
+    /// Records stalls.
     pub events: EventRecorder,
     /// Shared by all operations of this server.
     pub write_budget: WriteBudget,

@@ -17,7 +17,7 @@ pub struct Subject {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// What is done with it.
+    /// The verb of its operations.
     pub verb: &'static str,
 }
 

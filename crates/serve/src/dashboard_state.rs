@@ -27,7 +27,7 @@ const MAX_STATE_AGE: Duration = Duration::from_secs(5);
 /// The first reader waits at most this long for the first state.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the dashboard shows.
+/// The state that the dashboard shows.
 pub struct DashboardState {
     state: Mutex<State>,
     updates: watch::Sender<u64>,

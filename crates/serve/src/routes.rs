@@ -37,7 +37,7 @@ const TREE_INTERVAL: Duration = Duration::from_millis(500);
 /// A leader that has not begun to respond by then is treated as unreachable.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// What the handlers share.
+/// The state that the handlers share.
 pub struct AppState {
     pub settings: DashboardSettings,
     pub client: Client,
@@ -60,7 +60,7 @@ pub fn router(state: &Arc<AppState>, trees: Trees) -> Router {
         .route("/api/trees", get(stream_trees).with_state(Arc::new(trees)))
         .route(operation, get(operation_detail))
         .route(&format!("{operation}/events"), get(operation_events))
-        .route_layer(from_fn_with_state(Arc::clone(state), ask_leader_first));
+        .route_layer(from_fn_with_state(Arc::clone(state), forward_to_leader));
     let own = Router::new()
         .route("/api/facts", get(facts))
         .route(&format!("{operation}/cancel"), post(cancel))
@@ -90,7 +90,7 @@ async fn require_token(State(state): Shared, request: Request, next: Next) -> Re
 
 /// Forwards a request to the leader; where that does not answer, this process does. Only reads are forwarded: changes are made by this
 /// process, with its own rights, or not at all.
-async fn ask_leader_first(State(state): Shared, request: Request, next: Next) -> Response {
+async fn forward_to_leader(State(state): Shared, request: Request, next: Next) -> Response {
     if let Some(leader) = state.leader.as_ref().filter(|_| request.method() == Method::GET) {
         let uri = request.uri();
         let path = uri.path_and_query().map_or(uri.path(), |path| path.as_str()).to_owned();
@@ -115,7 +115,7 @@ impl AppState {
         Some(Json(overview).into_response())
     }
 
-    /// What does not change while the page is open.
+    /// Assets, which do not change while the page is open.
     fn facts(&self) -> Value {
         json!({
             "namespace": self.settings.namespace, "mayChange": self.settings.allow_changes,

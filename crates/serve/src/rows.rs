@@ -33,7 +33,7 @@ pub struct Row {
     pub look: Look,
     /// The object's phase.
     pub phase: String,
-    /// What it is doing, waiting for or failed with.
+    /// Its activity, its wait or its failure.
     pub doing: String,
     /// When it was created, in milliseconds since 1970.
     pub created: i64,

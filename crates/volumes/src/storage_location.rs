@@ -11,7 +11,7 @@ use plimsoll_engine::Error;
 use plimsoll_plugin::{PluginKind, PluginRegistry, TracingLogSink, USE_PLUGIN_CONFIG_KEY};
 use plimsoll_store::{Location, Store, StoreError, Tuning};
 
-/// Where Velero's install keeps the credentials of locations that name none.
+/// The Secret in which Velero's install keeps the credentials of locations that name none.
 const DEFAULT_SECRET: &str = "cloud-credentials";
 const DEFAULT_KEY: &str = "cloud";
 /// The providers that need no plugin.

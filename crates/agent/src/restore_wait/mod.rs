@@ -23,7 +23,7 @@ use tracing::{info, warn};
 
 use self::waiting_container::{WaitingContainer, restore_wait_of, volumes_of};
 use crate::directory;
-use crate::handshake::RestoreMarker;
+use crate::restore_marker::RestoreMarker;
 use crate::services::AgentServices;
 
 /// How often waiting pods are checked. The obstacle to their release may cause no event of the pod.
@@ -115,11 +115,11 @@ async fn release_pod(services: &AgentServices, pod: &Pod, waiting: &WaitingConta
     match try_release(services, pod, waiting).await {
         Ok(ReleaseResult::Already) if was_released => {}
         Ok(ReleaseResult::Already | ReleaseResult::Now) => {
-            info!("pod {path} was restarted after its restore: signalled that the data of its volumes is there");
+            info!("pod {path} was restarted after its restore: signalled that the data of its volumes is restored");
         }
         Ok(ReleaseResult::NotYet) => return false,
         Err(error) => {
-            warn!("pod {path} waits for data that is there, and cannot be signalled: {error}");
+            warn!("pod {path} waits for data that is restored, and cannot be signalled: {error}");
             return false;
         }
     }

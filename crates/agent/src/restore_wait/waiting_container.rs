@@ -6,7 +6,7 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeRestore, TransferPhase};
 use plimsoll_volumes::transfer::RESTORE_WAIT;
 
-/// Where the wait container has its volumes.
+/// The directory with the volumes in the wait container.
 const MOUNT_ROOT: &str = "/restores/";
 
 /// The wait container of a pod, and the uid of its restore.

@@ -25,7 +25,7 @@ pub(super) async fn end<T: Transfer>(
     let (status, words) = final_status::<T>(&answer);
     tree.end(match &answer {
         Ok(_) => Ending::Succeeded,
-        Err(TransferError::Cancelled) => Ending::Cancelled("asked for".into()),
+        Err(TransferError::Cancelled) => Ending::Cancelled("requested".into()),
         Err(error) => Ending::Failed(error.to_string()),
     });
     let ended = |_: &T| {

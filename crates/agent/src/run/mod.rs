@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::attempt_count::failed_attempts;
 use self::end::end;
-use crate::handshake;
+use crate::restore_marker;
 use crate::services::AgentServices;
 use crate::status_writer::{ProgressFloor, StatusWriter, StatusWriterSettings};
 
@@ -92,7 +92,7 @@ struct Run<'a, T> {
 impl<T: Transfer> Run<'_, T> {
     async fn work(&self) -> Result<Outcome, TransferError> {
         if let Some(text) = self.object.annotations().get(labels::DATA_MOVEMENT_RESULT) {
-            return self.resume_handshake(handshake::parse_outcome(text)).await;
+            return self.resume_release(restore_marker::parse_outcome(text)).await;
         }
         let outcome = self.move_until_done().await?;
         // Waiting for a pod takes no slot, and nothing is moved again whatever happens.

@@ -20,7 +20,7 @@ const BUILT_IN_INTERVAL_DIVISOR: u32 = 4;
 /// How long a volume that is not mounted is waited for.
 const MOUNT_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What an attempt needs. The path in the volume and the repository's cache are held until the data has been moved.
+/// The prepared inputs of an attempt. The path in the volume and the repository's cache are held until the data has been moved.
 pub(super) struct Prepared {
     pub directory: PathBuf,
     pub job: Job,

@@ -10,7 +10,7 @@ use plimsoll_volumes::transfer::{RESTORE_WAIT, Transfer, TransferError};
 use serde_json::json;
 
 use super::{POLL_INTERVAL, Run, path_of};
-use crate::handshake::{self, RestoreMarker};
+use crate::restore_marker::{self, RestoreMarker};
 
 impl<T: Transfer> Run<'_, T> {
     /// Waits until the wait container of the pod runs. Data is written only while it runs: before, the volume may not be mounted,
@@ -40,10 +40,10 @@ impl<T: Transfer> Run<'_, T> {
     pub(super) async fn confirm_moved(&self, directory: &Path, outcome: Outcome) -> Result<Outcome, TransferError> {
         let Some(restore) = self.object.waiting_restore()? else { return Ok(outcome) };
         kill::point("transfer.moved.before");
-        let moved = json!({ "metadata": { "annotations": { labels::DATA_MOVEMENT_RESULT: handshake::serialize_outcome(&outcome) } } });
+        let moved = json!({ "metadata": { "annotations": { labels::DATA_MOVEMENT_RESULT: restore_marker::serialize_outcome(&outcome) } } });
         self.record.change(&self.root, |_| moved.clone()).await?.ok_or(TransferError::Cancelled)?;
         kill::point("transfer.settle.before");
-        RestoreMarker::new(directory, restore).create().await?.map_err(|error| self.handshake_error(&error))?;
+        RestoreMarker::new(directory, restore).create().await?.map_err(|error| self.marker_error(&error))?;
         kill::point("transfer.settle.after");
         Ok(outcome)
     }
@@ -58,7 +58,7 @@ impl<T: Transfer> Run<'_, T> {
                 // It was deleted before it could see the marker.
                 Err(error @ TransferError::PodGone { .. }) if waiting.is_some() => return Err(error),
                 Err(TransferError::PodGone { .. }) => None,
-                Err(error) => Some(format!("waiting for the API server to tell of its pod: {error}")),
+                Err(error) => Some(format!("waiting for the API server to return its pod: {error}")),
             };
             let Some(words) = words else { return Ok(()) };
             waiting.get_or_insert_with(|| self.root.wait(words.clone())).reword(words);
@@ -68,7 +68,7 @@ impl<T: Transfer> Run<'_, T> {
 
     /// Signals a pod whose data was moved by an earlier agent, which may have signalled it without a record of that. A pod that was
     /// signalled removes the marker, or its wait container has ended.
-    pub(super) async fn resume_handshake(&self, outcome: Outcome) -> Result<Outcome, TransferError> {
+    pub(super) async fn resume_release(&self, outcome: Outcome) -> Result<Outcome, TransferError> {
         let Some(restore) = self.object.waiting_restore()? else { return Ok(outcome) };
         let pod = self.pod().await?;
         if has_waited(&pod) {
@@ -80,17 +80,17 @@ impl<T: Transfer> Run<'_, T> {
             self.wait_until_marker_seen().await?;
             return Ok(outcome);
         }
-        marker.create().await?.map_err(|error| self.handshake_error(&error))?;
-        let _waiting = self.root.wait_in_queue("waiting for the pod to see that its data is there");
+        marker.create().await?.map_err(|error| self.marker_error(&error))?;
+        let _waiting = self.root.wait_in_queue("waiting for the pod to see that its data is restored");
         let created = tokio::time::Instant::now();
-        while marker.exists().await? && created.elapsed() < handshake::RELEASE_TIMEOUT {
+        while marker.exists().await? && created.elapsed() < restore_marker::RELEASE_TIMEOUT {
             let waited = match self.pod().await {
                 Ok(pod) => has_waited(&pod),
                 Err(TransferError::PodGone { .. }) => true,
                 Err(error) => return Err(error),
             };
             if waited {
-                marker.remove().await?.map_err(|error| self.handshake_error(&error))?;
+                marker.remove().await?.map_err(|error| self.marker_error(&error))?;
             } else {
                 self.unless_cancelled(tokio::time::sleep(POLL_INTERVAL)).await?;
             }
@@ -101,7 +101,7 @@ impl<T: Transfer> Run<'_, T> {
         Ok(outcome)
     }
 
-    fn handshake_error(&self, error: &std::io::Error) -> TransferError {
+    fn marker_error(&self, error: &std::io::Error) -> TransferError {
         let (volume, cause) = (self.object.volume().to_owned(), error.to_string());
         TransferError::Handshake { volume, pod: path_of(&self.object.pod()), cause }
     }

@@ -33,7 +33,7 @@ impl Drop for StatusWriter {
     }
 }
 
-/// What to write, and where to.
+/// The settings of a writer.
 pub(crate) struct StatusWriterSettings<T> {
     pub record: TransferRecord<T>,
     pub tree: Observer,
@@ -79,7 +79,7 @@ async fn write_until_stopped<T: Transfer>(
             // The tree may have changed while this waited for its permit.
             let status = read();
             due = Instant::now() + settings.running.interval();
-            match settings.record.show(&status).await {
+            match settings.record.write_progress(&status).await {
                 Ok(()) => last = status,
                 Err(error) if error.code() == Some(404) => {
                     settings.gone.cancel();

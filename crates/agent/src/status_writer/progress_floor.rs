@@ -64,7 +64,7 @@ pub(crate) fn status(snapshot: &Snapshot, floor: &mut ProgressFloor, expected: O
         let grows = snapshot.percent().is_none_or(Percent::is_approximate);
         summary.percent = floor.percent.map(|percent| percent.approximately(grows).to_string());
     }
-    summary.doing = progress::doing(snapshot).map(str::to_owned);
+    summary.doing = progress::current_activity(snapshot).map(str::to_owned);
     (summary.files_done, summary.total_files) = floor.raise_file_counts(progress::files(snapshot));
     let mut status = json!({ "plimsoll": summary_patch(&summary) });
     if summary.doing.is_none() {

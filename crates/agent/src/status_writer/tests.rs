@@ -16,7 +16,7 @@ use super::{ClusterTransfers, ProgressFloor, StatusWriter, StatusWriterSettings}
 type Written = Arc<Mutex<HashMap<String, Vec<Instant>>>>;
 
 /// An API server that records what is written, and answers after a delay.
-fn noting(written: &Written, takes: Duration) -> Client {
+fn recording_client(written: &Written, takes: Duration) -> Client {
     let written = Arc::clone(written);
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
@@ -55,7 +55,7 @@ async fn run_for(tenths: u32, transfers: usize, takes: Duration) -> RunResult {
 /// The same, with more of them elsewhere.
 async fn run_here(tenths: u32, transfers: usize, everywhere: usize, takes: Duration) -> RunResult {
     let (written, running) = (Written::default(), ClusterTransfers::start());
-    let client = noting(&written, takes);
+    let client = recording_client(&written, takes);
     running.set("PodVolumeBackup", everywhere);
     let begin = |number: usize| {
         let object: PodVolumeBackup =

@@ -204,7 +204,7 @@ async fn targets(client: &Client, options: &CreateAction) -> anyhow::Result<Vec<
     }
     all.extend(options.namespacetargets.iter().map(|name| object("namespace", name, name)));
     for path in &options.objects {
-        all.push(other(path)?);
+        all.push(parse_object_reference(path)?);
     }
     if let Some(selector) = &options.selector {
         for one in selected(client, options, selector).await? {
@@ -217,7 +217,7 @@ async fn targets(client: &Client, options: &CreateAction) -> anyhow::Result<Vec<
 }
 
 /// `group/version/resource/namespace/name`; the core group has none.
-fn other(path: &str) -> anyhow::Result<ObjectReference> {
+fn parse_object_reference(path: &str) -> anyhow::Result<ObjectReference> {
     let parts: Vec<_> = path.split('/').collect();
     let (group, rest) = match parts.as_slice() {
         [group, rest @ ..] if rest.len() == 4 => (*group, rest),
@@ -303,7 +303,7 @@ async fn check(client: &Client, namespace: &str, set: &ActionSet) -> anyhow::Res
     Ok(())
 }
 
-/// What the server may read need not be what its user may read.
+/// The server may read objects that its user may not read.
 async fn require(client: &Client, reference: &ObjectReference) -> anyhow::Result<()> {
     match params::read_reference(client, reference).await {
         Err(error) if error.code() == Some(403) => Ok(()),
@@ -336,7 +336,7 @@ pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcom
     let ended = subjects::read(&client, &global.namespace, &reference).await?;
     let attempt = ended.operation.and_then(|operation| operation.status?.attempt);
     let kept = kept_log(&client, &global.namespace, &reference).await?;
-    let (lost, rest) = printed.rest(attempt, &kept);
+    let (lost, rest) = printed.remaining(attempt, &kept);
     if lost > 0 {
         tracing::warn!("the first {lost} bytes of this log were not kept");
     }

@@ -39,7 +39,7 @@ fn build(global: &Global, options: &CreateBackup) -> anyhow::Result<Backup> {
     Ok(Backup { metadata, spec: spec(&options.template)?, status: None })
 }
 
-/// What a backup is to hold.
+/// The spec of a new backup.
 pub fn spec(template: &BackupTemplate) -> anyhow::Result<BackupSpec> {
     let filters = &template.filters;
     Ok(BackupSpec {

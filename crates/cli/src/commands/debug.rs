@@ -21,7 +21,7 @@ use crate::exit::Outcome;
 use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
-/// What is listed in the namespace: group, version, kind.
+/// The kinds that are listed in the namespace: group, version, kind.
 const KINDS: [(&str, &str, &str); 19] = [
     ("velero.io", "v1", "Backup"),
     ("velero.io", "v1", "Restore"),
@@ -69,7 +69,7 @@ fn default_path() -> PathBuf {
 
 struct Bundle {
     archive: tar::Builder<GzEncoder<File>>,
-    /// What could not be read.
+    /// Objects that could not be read.
     problems: Vec<String>,
 }
 

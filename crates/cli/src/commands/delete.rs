@@ -48,12 +48,12 @@ pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) ->
 
 fn confirmed(chosen: &[Subject]) -> anyhow::Result<bool> {
     let names: Vec<_> = chosen.iter().map(|subject| subject.reference().to_string()).collect();
-    ask(&format!("Delete {}?", names.join(", ")))
+    ask_to_continue(&format!("Delete {}?", names.join(", ")))
 }
 
 /// Asks on the terminal. Without one, --confirm is required.
 #[expect(clippy::print_stderr, reason = "a question is not a result")]
-pub fn ask(consequence: &str) -> anyhow::Result<bool> {
+pub fn ask_to_continue(consequence: &str) -> anyhow::Result<bool> {
     eprint!("{consequence}\nAre you sure you want to continue (Y/N)? ");
     std::io::stderr().flush()?;
     let mut answer = String::new();

@@ -25,14 +25,14 @@ pub fn print(subject: &[Subject], targets: &Targets, options: &GetOptions) -> an
     match options.output {
         ListFormat::Table => table(subject, targets.kind, options).into_iter().for_each(output::line),
         ListFormat::Name => subject.iter().for_each(|subject| output::line(subject.name())),
-        ListFormat::Json => output::object(&whole(subject, targets), ObjectFormat::Json)?,
-        ListFormat::Yaml => output::object(&whole(subject, targets), ObjectFormat::Yaml)?,
+        ListFormat::Json => output::object(&output_object(subject, targets), ObjectFormat::Json)?,
+        ListFormat::Yaml => output::object(&output_object(subject, targets), ObjectFormat::Yaml)?,
     }
     Ok(Outcome::Success)
 }
 
 /// The named object, or a list.
-fn whole(subject: &[Subject], targets: &Targets) -> Value {
+fn output_object(subject: &[Subject], targets: &Targets) -> Value {
     if let ([only], [_]) = (subject, targets.names.as_slice()) {
         return only.object.clone();
     }
@@ -134,9 +134,9 @@ fn columns(kind: ResourceKind) -> Vec<Column> {
             NAME,
             ("STATE", |subject| text(subject, "/status/state")),
             ("PROGRESS", percent),
-            ("LEFT", left),
+            ("LEFT", time_left),
             AGE,
-            ("DOING", doing),
+            ("DOING", current_task),
         ],
     }
 }
@@ -165,7 +165,7 @@ pub fn bucket(subject: &Subject) -> String {
     if prefix.is_empty() { bucket } else { format!("{bucket}/{prefix}") }
 }
 
-fn left(subject: &Subject) -> String {
+fn time_left(subject: &Subject) -> String {
     let seconds = subject.object.pointer("/status/plimsoll/secondsLeft").and_then(Value::as_array).map(Vec::as_slice);
     match seconds {
         Some([low, high]) => {
@@ -175,7 +175,7 @@ fn left(subject: &Subject) -> String {
     }
 }
 
-fn doing(subject: &Subject) -> String {
+fn current_task(subject: &Subject) -> String {
     let stalled = subject.text("/status/plimsoll/stalled/message").map(|why| format!("STALLED: {why}"));
     stalled.unwrap_or_else(|| text(subject, "/status/plimsoll/task"))
 }

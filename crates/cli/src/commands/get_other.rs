@@ -6,6 +6,7 @@ use anyhow::bail;
 
 use super::{plugin, repo, snapshot_location};
 use crate::args::Global;
+use crate::args::names::ResourceKind;
 use crate::args::options::{GetOptions, ListFormat, ObjectFormat};
 use crate::args::plugins::{GetPlugins, GetSnapshotLocations, Plugin, SnapshotLocation};
 use crate::args::repo::{Repo, RepoGet};
@@ -15,7 +16,7 @@ use crate::exit::Outcome;
 /// How long a server may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is listed.
+/// A kind with a list command of its own.
 #[derive(Debug)]
 pub enum OtherKind {
     Plugins(GetPlugins),
@@ -23,7 +24,7 @@ pub enum OtherKind {
     SnapshotLocations(GetSnapshotLocations),
 }
 
-/// What is requested, if it is one of these kinds.
+/// The requested kind, if it is one of these.
 pub fn requested(words: &[String], options: &GetOptions) -> anyhow::Result<Option<OtherKind>> {
     let Some((kind, names)) = words.split_first() else { return Ok(None) };
     let names = names.to_vec();
@@ -37,7 +38,10 @@ pub fn requested(words: &[String], options: &GetOptions) -> anyhow::Result<Optio
         "snapshot-location" | "snapshot-locations" | "vsl" => {
             OtherKind::SnapshotLocations(GetSnapshotLocations { names, output: object_format(kind, options)? })
         }
-        _ => return Ok(None),
+        text => match text.split('/').next().unwrap_or_default().parse::<ResourceKind>() {
+            Ok(_) => return Ok(None),
+            Err(UsageError(error)) => bail!(UsageError(format!("{error}, repository, snapshot-location, plugin"))),
+        },
     };
     if options.selector.is_some() || options.show_labels || !options.label_columns.is_empty() {
         bail!(UsageError(format!("--selector, --show-labels and --label-columns are not supported for {kind}")));
@@ -71,23 +75,28 @@ mod tests {
         GetOptions { selector: None, output, label_columns: Vec::new(), show_labels: false }
     }
 
-    fn ask(words: &[&str], options: &GetOptions) -> anyhow::Result<Option<OtherKind>> {
+    fn parse(words: &[&str], options: &GetOptions) -> anyhow::Result<Option<OtherKind>> {
         requested(&words.iter().map(ToString::to_string).collect::<Vec<_>>(), options)
     }
 
     #[test]
     fn the_kinds_of_velero_are_known_by_its_names() {
         let table = options(ListFormat::Table);
-        assert!(matches!(ask(&["plugins"], &table), Ok(Some(OtherKind::Plugins(_)))));
-        assert!(matches!(ask(&["repo", "a"], &table), Ok(Some(OtherKind::Repositories(get))) if get.names == ["a"]));
-        assert!(matches!(ask(&["snapshot-locations"], &table), Ok(Some(OtherKind::SnapshotLocations(_)))));
-        assert!(matches!(ask(&["backups"], &table), Ok(None)));
+        assert!(matches!(parse(&["plugins"], &table), Ok(Some(OtherKind::Plugins(_)))));
+        assert!(matches!(parse(&["repo", "a"], &table), Ok(Some(OtherKind::Repositories(get))) if get.names == ["a"]));
+        assert!(matches!(parse(&["snapshot-locations"], &table), Ok(Some(OtherKind::SnapshotLocations(_)))));
+        assert!(matches!(parse(&["backups"], &table), Ok(None)));
     }
 
     #[test]
     fn options_without_a_meaning_are_refused() {
         let labelled = GetOptions { selector: Some("a=b".into()), ..options(ListFormat::Table) };
-        assert!(ask(&["repos"], &labelled).unwrap_err().to_string().contains("--selector"));
-        assert!(ask(&["plugins"], &options(ListFormat::Name)).unwrap_err().to_string().contains("-o json"));
+        let unknown = parse(&["pods"], &labelled).unwrap_err().to_string();
+        assert!(
+            unknown.starts_with("unknown kind \"pods\"") && unknown.ends_with("snapshot-location, plugin"),
+            "{unknown}"
+        );
+        assert!(parse(&["repos"], &labelled).unwrap_err().to_string().contains("--selector"));
+        assert!(parse(&["plugins"], &options(ListFormat::Name)).unwrap_err().to_string().contains("-o json"));
     }
 }

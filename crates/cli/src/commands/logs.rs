@@ -64,7 +64,7 @@ pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) 
 }
 
 /// The whole log of a backup or restore that has ended.
-pub async fn whole(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<String> {
+pub async fn fetch_all(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<String> {
     let remote = Remote::of(client, namespace, reference, &TlsOptions::default(), URL_TIMEOUT).await?;
     let operation = Operation::new(format!("log of {reference}"), Clock::system());
     let mut unpacked = MultiGzDecoder::new(Vec::new());
@@ -117,7 +117,7 @@ impl<W: Write> Write for SkipWriter<W> {
     }
 }
 
-/// How much of which attempt's log is printed.
+/// The attempt and the number of bytes of its log that are printed.
 #[derive(Debug, Default, PartialEq)]
 pub struct LogPosition {
     attempt: Option<i64>,
@@ -125,18 +125,18 @@ pub struct LogPosition {
 }
 
 impl LogPosition {
-    /// What is left to print of a log of which only this end is kept, and how many bytes before it are lost.
-    pub fn rest(&mut self, attempt: Option<i64>, kept: &LogTail) -> (u64, String) {
+    /// The rest of a log of which only this end is kept, and the number of bytes before it that are lost.
+    pub fn remaining(&mut self, attempt: Option<i64>, kept: &LogTail) -> (u64, String) {
         if self.attempt != attempt {
             *self = Self { attempt, bytes: 0 };
         }
         let before = self.bytes;
         let offset = u64::try_from(kept.offset.unwrap_or(0)).unwrap_or(0);
-        (offset.saturating_sub(before), self.take(attempt, kept).1.to_owned())
+        (offset.saturating_sub(before), self.advance(attempt, kept).1.to_owned())
     }
 
-    /// What to print of a tail, and what to say before it.
-    fn take<'a>(&mut self, attempt: Option<i64>, tail: &'a LogTail) -> (Option<String>, &'a str) {
+    /// The new part of a tail, and a note to print before it.
+    fn advance<'a>(&mut self, attempt: Option<i64>, tail: &'a LogTail) -> (Option<String>, &'a str) {
         let mut note = None;
         if self.attempt != attempt {
             let first = self.attempt.is_none();
@@ -184,7 +184,7 @@ enum WatchEvent {
 fn print_tail(printed: &mut LogPosition, operation: &OperationObject) {
     let Some(status) = &operation.status else { return };
     let Some(tail) = &status.log else { return };
-    let (note, text) = printed.take(status.attempt, tail);
+    let (note, text) = printed.advance(status.attempt, tail);
     if let Some(note) = note {
         tracing::warn!("{note}");
     }
@@ -204,17 +204,17 @@ mod tests {
     #[test]
     fn every_byte_of_a_growing_log_is_printed_once() {
         let mut printed = LogPosition::default();
-        assert_eq!(printed.take(Some(1), &tail(0, "one\n")), (None, "one\n"));
-        assert_eq!(printed.take(Some(1), &tail(0, "one\ntwo\n")), (None, "two\n"));
-        assert_eq!(printed.take(Some(1), &tail(4, "two\nthree\n")), (None, "three\n"));
-        assert_eq!(printed.take(Some(1), &tail(4, "two\nthree\n")), (None, ""));
+        assert_eq!(printed.advance(Some(1), &tail(0, "one\n")), (None, "one\n"));
+        assert_eq!(printed.advance(Some(1), &tail(0, "one\ntwo\n")), (None, "two\n"));
+        assert_eq!(printed.advance(Some(1), &tail(4, "two\nthree\n")), (None, "three\n"));
+        assert_eq!(printed.advance(Some(1), &tail(4, "two\nthree\n")), (None, ""));
         assert_eq!(printed, LogPosition { attempt: Some(1), bytes: 14 });
     }
 
     #[test]
     fn the_end_of_a_log_whose_beginning_is_not_kept_is_printed_to_its_end() {
         let kept = tail(100, "four\nfive\n");
-        let rest = |attempt, bytes| LogPosition { attempt, bytes }.rest(Some(1), &kept);
+        let rest = |attempt, bytes| LogPosition { attempt, bytes }.remaining(Some(1), &kept);
         assert_eq!(rest(Some(1), 105), (0, "five\n".to_owned()), "the rest of what was followed");
         assert_eq!(rest(Some(1), 110), (0, String::new()));
         assert_eq!(rest(Some(1), 90), (10, "four\nfive\n".to_owned()));
@@ -226,12 +226,12 @@ mod tests {
     fn missed_bytes_and_a_restarted_log_are_reported() {
         let mut printed = LogPosition { attempt: Some(1), bytes: 4 };
         let (late, again) = (tail(10, "late\n"), tail(0, "again\n"));
-        let (note, text) = printed.take(Some(1), &late);
+        let (note, text) = printed.advance(Some(1), &late);
         assert_eq!(
             (note.unwrap().as_str(), text),
             ("6 bytes were missed; they are in the complete log at the end", "late\n")
         );
-        let (note, text) = printed.take(Some(2), &again);
+        let (note, text) = printed.advance(Some(2), &again);
         assert!(note.unwrap().contains("another server") && text == "again\n");
         assert_eq!(printed, LogPosition { attempt: Some(2), bytes: 6 });
     }

@@ -13,7 +13,7 @@ use crate::args::plugins::{AddPlugin, GetPlugins, Plugin, RemovePlugin};
 use crate::exit::Outcome;
 use crate::{connect, output};
 
-/// Where the images of plugins expect it.
+/// The directory into which the images of plugins copy their binaries.
 const TARGET: &str = "/target";
 
 /// Carries out a verb.

@@ -33,7 +33,7 @@ pub async fn run(global: &Global, restore: Restore, format: Option<ObjectFormat>
     let operation = Operation::new("dry run", Clock::system());
     let mut items = Vec::new();
     let keep_all = format.is_some();
-    let work = look(&client, global, restore, &operation, |item| {
+    let work = compute_preview(&client, global, restore, &operation, |item| {
         if keep_all || !matches!(item.verdict, PreviewVerdict::Create | PreviewVerdict::Equal) {
             items.push(item);
         }
@@ -46,7 +46,7 @@ pub async fn run(global: &Global, restore: Restore, format: Option<ObjectFormat>
     Ok(Outcome::Success)
 }
 
-async fn look(
+async fn compute_preview(
     client: &Client,
     global: &Global,
     restore: Restore,

@@ -11,7 +11,7 @@ use plimsoll_progress::{Clock, Operation, view};
 use plimsoll_volumes::repositories::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
 use serde_json::{Value, json};
 
-use super::delete::ask;
+use super::delete::ask_to_continue;
 use super::get::age;
 use crate::args::Global;
 use crate::args::options::{ListFormat, ObjectFormat};
@@ -24,12 +24,12 @@ use crate::{connect, errors, output};
 /// Carries out one of its verbs.
 pub async fn run(global: &Global, verb: Repo) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let asker = RepositoryClient { client, namespace: &global.namespace };
+    let repositories = RepositoryClient { client, namespace: &global.namespace };
     match verb {
-        Repo::Get(options) => asker.get(&options).await,
-        Repo::Describe(options) => asker.describe(&options).await,
-        Repo::Orphans(options) => asker.orphans(&options).await,
-        Repo::Unlock(options) => asker.unlock(&options).await,
+        Repo::Get(options) => repositories.get(&options).await,
+        Repo::Describe(options) => repositories.describe(&options).await,
+        Repo::Orphans(options) => repositories.orphans(&options).await,
+        Repo::Unlock(options) => repositories.unlock(&options).await,
     }
 }
 
@@ -76,8 +76,11 @@ impl RepositoryClient<'_> {
                 .and_then(|status| status.phase.as_ref())
                 .is_some_and(|phase| phase.as_str() == "Ready");
             // A repository that cannot be opened cannot be read: the reason is in its status.
-            let answer =
-                if ready { Some(self.ask(&repository, RequestKind::Describe, &options.answer).await?) } else { None };
+            let answer = if ready {
+                Some(self.send_request(&repository, RequestKind::Describe, &options.answer).await?)
+            } else {
+                None
+            };
             all.push((repository, answer));
         }
         if let Some(format) = options.output {
@@ -100,8 +103,9 @@ impl RepositoryClient<'_> {
         let mut outcome = Outcome::Success;
         for repository in self.chosen(&options.names).await? {
             let name = repository.name_any();
-            let found =
-                self.ask(&repository, RequestKind::Orphans { older_than, delete: false }, &options.answer).await;
+            let found = self
+                .send_request(&repository, RequestKind::Orphans { older_than, delete: false }, &options.answer)
+                .await;
             let found = match found {
                 Ok(found) => found,
                 // The others are listed all the same.
@@ -118,11 +122,11 @@ impl RepositoryClient<'_> {
             }
             if options.delete && (found.orphan_count > 0 || older_than < 3600) {
                 let question = format!("This deletes {} snapshots of repository {name}.", found.orphan_count);
-                if !options.confirm && !ask(&question)? {
+                if !options.confirm && !ask_to_continue(&question)? {
                     continue;
                 }
                 let asked = RequestKind::Orphans { older_than, delete: true };
-                let gone = self.ask(&repository, asked, &options.answer).await?;
+                let gone = self.send_request(&repository, asked, &options.answer).await?;
                 output::line(format!("{name}: {} orphans deleted", gone.orphan_count));
             }
         }
@@ -132,7 +136,7 @@ impl RepositoryClient<'_> {
     async fn unlock(&self, options: &RepoUnlock) -> anyhow::Result<Outcome> {
         for repository in self.chosen(&options.names).await? {
             let name = repository.name_any();
-            let answer = self.ask(&repository, RequestKind::Unlock, &options.answer).await?;
+            let answer = self.send_request(&repository, RequestKind::Unlock, &options.answer).await?;
             let removed = answer.locks.iter().filter(|lock| lock.removed).count();
             output::line(format!("{name}: {} locks, {removed} removed", answer.locks.len()));
             for line in lock_table(&answer) {
@@ -143,7 +147,7 @@ impl RepositoryClient<'_> {
     }
 
     /// Asks the server, and waits for its answer.
-    async fn ask(
+    async fn send_request(
         &self,
         repository: &BackupRepository,
         asked: RequestKind,

@@ -14,7 +14,7 @@ use crate::output;
 
 /// How often the volumes are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long it looks at a volume that it cannot look into: while data comes the volume's mode and owner may still change. Then
+/// How long a volume that cannot be read is checked: while data comes the volume's mode and owner may still change. Then
 /// it exits with the reason, which the restore reads; a restart checks again.
 const UNREADABLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The directory in each volume with the files that end the wait.
@@ -34,7 +34,7 @@ async fn wait(options: &RestoreWait, patience: Duration) -> anyhow::Result<Outco
     let volumes = volumes(&options.directory)?;
     let (mut said, mut kept_out) = (Vec::new(), None);
     loop {
-        let VolumeCheck { missing, refusals } = look(&volumes, &options.restore);
+        let VolumeCheck { missing, refusals } = check_volumes(&volumes, &options.restore);
         if missing.is_empty() {
             break;
         }
@@ -60,13 +60,13 @@ async fn wait(options: &RestoreWait, patience: Duration) -> anyhow::Result<Outco
 
 /// The state of the volumes.
 struct VolumeCheck<'v> {
-    /// Those whose data is not known to be there.
+    /// Volumes whose data is not known to be restored.
     missing: Vec<&'v PathBuf>,
-    /// Why some of them cannot even be looked into.
+    /// Why some of them cannot be read.
     refusals: Vec<String>,
 }
 
-fn look<'v>(volumes: &'v [PathBuf], restore: &str) -> VolumeCheck<'v> {
+fn check_volumes<'v>(volumes: &'v [PathBuf], restore: &str) -> VolumeCheck<'v> {
     let mut looked = VolumeCheck { missing: Vec::new(), refusals: Vec::new() };
     for volume in volumes {
         match is_there(&volume.join(DONE_DIRECTORY).join(restore)) {
@@ -89,9 +89,9 @@ fn is_there(file: &Path) -> Result<bool, IoError> {
     }
 }
 
-/// What is wrong, for the administrator.
+/// The error text, for the administrator.
 fn refusal(volume: &Path, error: &IoError) -> String {
-    let words = format!("restore-wait cannot look into {}: {error}", volume.display());
+    let words = format!("restore-wait cannot read {}: {error}", volume.display());
     let Some(found) = volume.metadata().ok().filter(|_| error.kind() == ErrorKind::PermissionDenied) else {
         return words;
     };
@@ -182,7 +182,7 @@ mod tests {
     fn an_unreadable_volume_is_an_error_that_names_it() {
         let error = wait_for_a_closed("data").unwrap_err().to_string();
         assert!(
-            error.starts_with("restore-wait cannot look into /") && error.contains("/data: Permission denied"),
+            error.starts_with("restore-wait cannot read /") && error.contains("/data: Permission denied"),
             "{error}"
         );
         assert!(error.contains("mode 0000, and this is user"), "{error}");

@@ -53,7 +53,7 @@ fn credential(pair: &str) -> anyhow::Result<SecretKeySelector> {
     Ok(SecretKeySelector { name: name.to_owned(), key: key.to_owned(), optional: None })
 }
 
-/// Those with these names, or all of them.
+/// The locations with these names, or all of them.
 async fn read(api: &Api<VolumeSnapshotLocation>, names: &[String]) -> Result<Vec<VolumeSnapshotLocation>, kube::Error> {
     if names.is_empty() {
         return Ok(api.list(&ListParams::default()).await?.items);

@@ -40,7 +40,7 @@ pub async fn run(global: &Global, options: Top) -> anyhow::Result<Outcome> {
     if options.output == Some(TopFormat::Json) {
         output::line(serde_json::to_string_pretty(&json!({ "operations": lines, "unseen": cluster.unseen }))?);
     } else {
-        list::plain(&lines, &cluster).iter().for_each(output::line);
+        list::plain_table(&lines, &cluster).iter().for_each(output::line);
     }
     let stuck = lines.iter().any(|line| line.explanation.verdict == Verdict::Stuck);
     Ok(if stuck { Outcome::Stuck } else { Outcome::Success })
@@ -67,7 +67,7 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
         tokio::select! {
             cluster = states.next() => {
                 let Some(cluster) = cluster else { continue };
-                app.take(overview.list_operations(&cluster), &cluster);
+                app.update(overview.list_operations(&cluster), &cluster);
                 changed = true;
             }
             _ = terminations.recv() => return Ok(Outcome::Success),

@@ -14,7 +14,7 @@ use plimsoll_controllers::ACTION_SET_FINALIZER;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::delete::ask;
+use super::delete::ask_to_continue;
 use super::install::{api_of, name_of, object, removable};
 use crate::args::Global;
 use crate::args::install::Uninstall;
@@ -29,7 +29,7 @@ const POD_TIMEOUT: Duration = Duration::from_mins(1);
 /// Uninstalls the server and the node agents.
 pub async fn run(global: &Global, options: &Uninstall) -> anyhow::Result<Outcome> {
     let namespace = &global.namespace;
-    if !options.confirm && !ask(&consequence(namespace, options))? {
+    if !options.confirm && !ask_to_continue(&consequence(namespace, options))? {
         return Ok(Outcome::Success);
     }
     let client = connect::client(global).await?;

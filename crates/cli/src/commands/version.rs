@@ -30,7 +30,7 @@ pub async fn run(global: &Global, options: &Version) -> anyhow::Result<Outcome> 
     Ok(Outcome::Success)
 }
 
-/// What the server reports about itself.
+/// Requests the status of the server.
 pub(super) async fn server(
     client: &Client,
     namespace: &str,
@@ -52,8 +52,7 @@ pub(super) async fn server(
     let Ok(answer) = answer else {
         let limit = timeout.as_secs_f64();
         bail!(
-            "no server answered in namespace {namespace} within {limit}s; \
-             start one with `plimsoll server`, or pass --client-only"
+            "no server answered in namespace {namespace} within {limit}s; see why with `kubectl get pods -n {namespace}`"
         )
     };
     Ok(answer?.and_then(|request| request.status).unwrap_or_default())

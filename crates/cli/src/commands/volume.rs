@@ -1,4 +1,4 @@
-//! `plimsoll volume`: transfers of volume data and snapshots of plugins, how far they are and how fast they go.
+//! `plimsoll volume`: progress and rate of transfers of volume data and of snapshots of plugins.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ fn table(found: &[Transfer]) -> Vec<String> {
             moved(one),
             files(one),
             rate(one),
-            left(one),
+            time_left(one),
             one.node.clone(),
             one.uploader.clone(),
             age(one.created.map(|time| time.to_string()).as_deref()),
@@ -112,7 +112,7 @@ fn files(one: &Transfer) -> String {
     }
 }
 
-/// What it moves in a second by its own word; once it has ended, what it moved on average.
+/// The rate that the transfer reports; once it has ended, its average rate.
 fn rate(one: &Transfer) -> String {
     let measured = || {
         let (from, to) = (one.started?, one.completed.unwrap_or_else(jiff::Timestamp::now));
@@ -123,7 +123,7 @@ fn rate(one: &Transfer) -> String {
     rate.map(|rate| format!("{}/s", view::size_text(rate))).unwrap_or_default()
 }
 
-fn left(one: &Transfer) -> String {
+fn time_left(one: &Transfer) -> String {
     let text = |seconds: u64| view::duration_text(Duration::from_secs(seconds));
     match one.seconds_left.filter(|_| !one.is_ended()).map(|left| left.map(text)) {
         Some([low, high]) if low == high => low,
@@ -173,7 +173,7 @@ fn page(one: &Transfer) -> Vec<String> {
         section.some("Files", some(files(one)));
         section.some("New in the repository", one.incremental_bytes.map(view::size_text));
         section.some("Rate", some(rate(one)));
-        section.some("Time left", some(left(one)));
+        section.some("Time left", some(time_left(one)));
         section.some("STALLED", one.stalled.as_deref());
     });
     page.section(|section| {
@@ -252,7 +252,7 @@ fn fill(task: &Task, one: &Transfer) {
         files.set_done(done);
     }
     let doing = one.doing.clone().unwrap_or_default();
-    let details = [one.phase.clone(), rate(one), left(one), doing].into_iter().filter(|text| !text.is_empty());
+    let details = [one.phase.clone(), rate(one), time_left(one), doing].into_iter().filter(|text| !text.is_empty());
     task.say(details.collect::<Vec<_>>().join(", "));
     match one.phase.as_str() {
         "Completed" => task.finish(),

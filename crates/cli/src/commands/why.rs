@@ -90,7 +90,7 @@ pub fn text(explanation: &Explanation) -> Vec<String> {
     lines
 }
 
-/// What kind of reason that is.
+/// The certainty of a cause, as a word.
 pub fn word(cause: &Cause) -> &'static str {
     match cause.certainty {
         _ if cause.expected && cause.reason.ends_with("Queued") => "queue",

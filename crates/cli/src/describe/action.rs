@@ -7,12 +7,12 @@ use super::page::Page;
 use crate::commands::get::age;
 use crate::subjects::Subject;
 
-/// What is known about it, for programs.
+/// The description of an action as JSON.
 pub fn facts(subject: &Subject) -> Value {
     json!({ "name": subject.name(), "state": subject.phase(), "spec": subject.object["spec"], "status": subject.object["status"] })
 }
 
-/// What is known about it, for people.
+/// The description of an action as text.
 pub fn text(subject: &Subject) -> Vec<String> {
     let mut page = Page::default();
     page.section(|section| {

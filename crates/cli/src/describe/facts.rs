@@ -54,7 +54,7 @@ pub struct Facts {
     /// Why items were skipped or failed, most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<ReasonCount>,
-    /// What became of the items of each namespace; the empty name is for those without one.
+    /// Outcomes of the items by namespace; the empty name is for cluster-scoped items.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub namespaces: BTreeMap<String, BTreeMap<String, u64>>,
     /// Items by kind.
@@ -72,17 +72,17 @@ pub struct Facts {
     pub plugin_transfer: Vec<PluginTransfer>,
     pub hooks_attempted: u64,
     pub hooks_failed: u64,
-    /// Where the live numbers come from: `operation` (ours) or `subject` (its own fields only).
+    /// The source of the live numbers: `operation`, or `subject` for its own fields only.
     pub source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i64>,
-    /// The tasks of one that runs.
+    /// The tasks, while it runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<Row>,
-    /// The stages of one that has ended.
+    /// The stages, once it has ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Value>,
-    /// What could not be found out, and why.
+    /// What could not be read, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -24,7 +24,7 @@ use crate::transfer::{self, Transfer, TransferFilter};
 /// Nothing that one would want described is larger than this.
 const MAX_FILE_SIZE: u64 = 1 << 30;
 
-/// What was found.
+/// The files of a backup or restore.
 #[derive(Debug, Default)]
 pub struct Files {
     /// Errors and warnings.
@@ -37,11 +37,11 @@ pub struct Files {
     pub item_operations: Option<Vec<Value>>,
     /// Transfers of volume data.
     pub transfers: Vec<Transfer>,
-    /// What plugins do for it.
+    /// Operations of plugins.
     pub plugin_transfer: Vec<PluginTransfer>,
     /// Items of the backup that a restore is from.
     pub backup_items: Option<u64>,
-    /// What could not be had.
+    /// Files that could not be read, with the reason.
     pub notes: Vec<String>,
 }
 
@@ -85,24 +85,24 @@ pub async fn gather(
     };
     let FileKinds { results, items, volumes, operations } = FileKinds::of(subject.kind);
     let (results, list, volumes, operations) = tokio::join!(
-        wanted(has_messages, read::<Results>(&remote, &results, &task)),
-        wanted(details, read::<BTreeMap<String, Vec<String>>>(&remote, &items, &task)),
-        wanted(details, read::<Option<Vec<Value>>>(&remote, &volumes, &task)),
-        wanted(has_operations, read::<Option<Vec<Value>>>(&remote, &operations, &task)),
+        run_if(has_messages, read::<Results>(&remote, &results, &task)),
+        run_if(details, read::<BTreeMap<String, Vec<String>>>(&remote, &items, &task)),
+        run_if(details, read::<Option<Vec<Value>>>(&remote, &volumes, &task)),
+        run_if(has_operations, read::<Option<Vec<Value>>>(&remote, &operations, &task)),
     );
-    files.results = files.keep("errors and warnings", results);
-    files.items = files.keep("the list of items", list);
-    files.volumes = files.keep("volumes", volumes).flatten();
-    files.item_operations = files.keep("item operations", operations).flatten();
+    files.results = files.ok_or_note("errors and warnings", results);
+    files.items = files.ok_or_note("the list of items", list);
+    files.volumes = files.ok_or_note("volumes", volumes).flatten();
+    files.item_operations = files.ok_or_note("item operations", operations).flatten();
     files
 }
 
-async fn wanted<T>(wanted: bool, work: impl Future<Output = T>) -> Option<T> {
+async fn run_if<T>(wanted: bool, work: impl Future<Output = T>) -> Option<T> {
     OptionFuture::from(wanted.then_some(work)).await
 }
 
 impl Files {
-    fn keep<T>(&mut self, what: &str, answer: Option<anyhow::Result<Option<T>>>) -> Option<T> {
+    fn ok_or_note<T>(&mut self, what: &str, answer: Option<anyhow::Result<Option<T>>>) -> Option<T> {
         match answer {
             Some(Ok(found)) => found,
             Some(Err(error)) => {

@@ -56,7 +56,7 @@ pub fn text(subject: &Subject, backups: usize) -> Vec<String> {
     page.lines()
 }
 
-/// Where it is, never what it is.
+/// The name of the Secret, never its content.
 fn credential(subject: &Subject) -> String {
     match (subject.text("/spec/credential/name"), subject.text("/spec/credential/key")) {
         (Some(name), Some(key)) => format!("secret {name}, key {key}"),

@@ -26,7 +26,7 @@ pub fn text(facts: &Facts, details: bool) -> Vec<String> {
     let mut page = Page::default();
     page.section(|section| identity(section, &facts.name, &facts.namespace, &facts.labels, &facts.annotations));
     page.section(|section| phase(section, facts));
-    page.section(|section| live(section, facts));
+    page.section(|section| add_progress(section, facts));
     page.section(|section| section.block("Tasks", facts.tasks.iter().map(task_line)));
     page.section(|section| {
         messages(section, "Errors", facts.errors, facts.results.as_ref().map(|r| &r.errors), details);
@@ -113,7 +113,7 @@ fn phase(section: &mut Section, facts: &Facts) {
     section.block("Validation errors", facts.validation_errors.iter().cloned());
 }
 
-fn live(section: &mut Section, facts: &Facts) {
+fn add_progress(section: &mut Section, facts: &Facts) {
     let progress = &facts.progress;
     section.some("Progress", progress.percent.as_ref().map(|percent| format!("{percent} %")));
     section.some("Rate", progress.rate.map(|rate| view::rate_text(rate, progress.unit.unwrap_or(Unit::Items))));
@@ -245,7 +245,7 @@ fn items(section: &mut Section, facts: &Facts) {
     }
 }
 
-/// Names only: how far each is comes with the transfers themselves.
+/// Names only: the transfers themselves show their progress.
 fn volumes(section: &mut Section, facts: &Facts, details: bool) {
     let label = if facts.kind == ResourceKind::Backup { "Backup Volumes" } else { "Restore Volumes" };
     match &facts.volumes {
@@ -281,7 +281,7 @@ fn transfers(section: &mut Section, facts: &Facts, details: bool) {
     }
 }
 
-/// Each with how far it is: there is no other place that shows it.
+/// Each with its progress, which is shown nowhere else.
 fn plugin_transfer(section: &mut Section, facts: &Facts, details: bool) {
     if facts.plugin_transfer.is_empty() {
         return;
@@ -319,7 +319,7 @@ fn snapshot_parts(volume: &Value) -> Vec<String> {
 }
 
 fn task_line(row: &Row) -> String {
-    format!("{}{}", "  ".repeat(row.depth), draw::plain(row))
+    format!("{}{}", "  ".repeat(row.depth), draw::plain_row(row))
 }
 
 fn stage_line(stage: &Value) -> String {

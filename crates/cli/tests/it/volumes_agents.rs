@@ -34,7 +34,7 @@ async fn an_agent_beside_veleros_node_agents_observes_and_works_once_they_are_go
     home.backup("beside", spec.clone()).await;
     home.ended("Backup", "beside").await;
     let errors = home.messages("beside", "errors");
-    let words = "NodeAgentMissing: no agent of ours works on node local beside Velero (daemonset node-agent";
+    let words = "NodeAgentMissing: no Plimsoll agent runs on node local, only Velero (daemonset node-agent";
     assert!(errors.contains(words), "{errors}\n{}", agent_log(&home));
     assert!(!agent_log(&home).contains("at work"), "{}", agent_log(&home));
 

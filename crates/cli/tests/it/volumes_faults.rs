@@ -68,7 +68,7 @@ async fn an_agent_without_heartbeats_is_reported_and_does_not_block_the_backup()
     let home = bed.home("home").await;
     let _server = server(&home, "built-in", &["--agent-heartbeat-timeout", "3s"]);
     let agent = agent(&home, &[], &[]);
-    eventually("the agent says that it lives", async || agent_log(&home).contains("at work")).await;
+    eventually("the agent renews its Lease", async || agent_log(&home).contains("at work")).await;
     let process = Pid::from_raw(i32::try_from(agent.id().unwrap()).unwrap()).unwrap();
     kill_process(process, Signal::STOP).unwrap();
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
@@ -103,7 +103,7 @@ async fn a_backup_and_a_restore_set_the_timeout_of_their_volumes() {
     let application = Application::start(&bed, "shop", 100_000).await;
     let home = bed.home("home").await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
-    eventually("the agent says that it lives", async || agent_log(&home).contains("at work")).await;
+    eventually("the agent renews its Lease", async || agent_log(&home).contains("at work")).await;
     let of_shop = json!({ "includedNamespaces": [application.namespace] });
     let good = timed(&home, "Backup", "soon", "soon", of_shop.clone()).await;
     assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("soon", "errors"), agent_log(&home));
@@ -298,7 +298,7 @@ async fn a_restore_fails_and_names_a_pod_that_does_not_start_after_its_data_is_r
     assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
     application.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
-    let words = "waiting for container restore-wait of pod shop/writer to see that its data is there";
+    let words = "waiting for container restore-wait of pod shop/writer to see that its data is restored";
     eventually("the restore says what it waits for", async || {
         home.list("Operation").await.iter().any(|operation| operation.data["status"].to_string().contains(words))
     })
@@ -336,7 +336,7 @@ async fn a_restore_names_a_container_without_permission_to_read_its_volume() {
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
     let errors = unpacked(&home, "restores/r/restore-r-results.gz")["errors"].to_string();
-    let words = "restore-wait cannot look into /restores/data: Permission denied (os error 13): it belongs to user 999 and group 999 \
+    let words = "restore-wait cannot read /restores/data: Permission denied (os error 13): it belongs to user 999 and group 999 \
         with mode 0700, and this is user 0 and group 0";
     assert!(errors.contains(words), "{errors}\n{}\n{}", home.log(), agent_log(&home));
     terminate_server(agent).await;

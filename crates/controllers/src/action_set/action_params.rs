@@ -9,6 +9,7 @@ use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, Journal};
 use plimsoll_operations::Job;
 use plimsoll_progress::Task;
+use plimsoll_store::RetryPolicy;
 
 use super::ActionSetController;
 use super::phase_journal::PhaseJournal;
@@ -16,10 +17,8 @@ use super::plan::PlannedAction;
 
 /// Key of the note with the target of an action.
 const TARGET_NOTE: &str = "begun";
-/// The first pause after a failed read; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// A longer pause than this is an error.
-const MAX_PAUSE: Duration = Duration::from_mins(2);
+/// How long reads of the parameters are retried.
+const FETCH_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// Reads the template parameters of an action. The target that an earlier process recorded stays valid while the action runs.
 pub async fn read(
@@ -50,15 +49,8 @@ async fn fetch(
     saved: Option<&SavedTarget>,
     time: &str,
 ) -> Result<Params, blueprint::Error> {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let client = &job.context.leader.client;
-        let error = match params::fetch(client, &planned.spec, saved, time, &job.id.namespace).await {
-            Err(error) if error.is_retryable() && pause < MAX_PAUSE => error,
-            answer => return answer,
-        };
-        let _waiting = task.wait(format!("trying again: {error}"));
-        tokio::time::sleep(pause).await;
-        pause *= 2;
-    }
+    let client = &job.context.leader.client;
+    let show_wait = |error: &blueprint::Error| task.wait(format!("trying again: {error}"));
+    let fetch = || params::fetch(client, &planned.spec, saved, time, &job.id.namespace);
+    RetryPolicy::with_timeout(FETCH_TIMEOUT).run(blueprint::Error::is_retryable, show_wait, fetch).await
 }

@@ -160,7 +160,7 @@ impl DataMovers for NodeAgents {
             }
             let authorize = || call.host.authorize_effect().map_err(|error| error.to_string());
             if let Err(error) = self.delete_objects(&call.identity, &authorize).await {
-                call.log(&format!("what an agent was asked for cannot be removed: {error}"));
+                call.log(&format!("failed to remove the transfer of an agent: {error}"));
             }
         })
     }

@@ -26,7 +26,7 @@ pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion
         }
         let authorize = || job.record.check_effect().map_err(|error| error.to_string());
         if let Err(error) = NodeAgents::new(Arc::clone(&job.context)).delete_objects(&identity, &authorize).await {
-            warn!("set {}, phase {phase}: what an agent was asked for cannot be removed: {error}", job.id.name);
+            warn!("set {}, phase {phase}: failed to remove the transfer of an agent: {error}", job.id.name);
         }
     }
     let status = failed(job.subject.status.clone().unwrap_or_default(), why);

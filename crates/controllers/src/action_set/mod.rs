@@ -54,7 +54,7 @@ const MAX_CONCURRENT_ACTION_SETS: usize = 100;
 #[derive(Default)]
 pub struct LiveState(OnceLock<Arc<RunningActionSet>>);
 
-/// What ActionSets need.
+/// Context of the controller.
 pub struct ActionSetContext {
     pub leader: LeaderClient,
     /// Creates and follows transfers of volume data.

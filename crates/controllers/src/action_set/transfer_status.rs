@@ -23,7 +23,7 @@ pub fn progress(transfer: &PodVolumeBackup) -> TransferProgress {
 /// The summary of a transfer that has ended, or why it failed.
 pub fn summary(transfer: &PodVolumeBackup) -> Result<BackupSummary, String> {
     let status = json!(transfer.status);
-    let message = status["message"].as_str().unwrap_or("it does not say why").to_owned();
+    let message = status["message"].as_str().unwrap_or("no reason reported").to_owned();
     if transfer.phase() != TransferPhase::Completed || message.starts_with(INCOMPLETE) {
         return Err(message);
     }

@@ -70,7 +70,7 @@ pub(super) fn finalized(left: &Value, failed: bool, now: Timestamp) -> Value {
 }
 
 /// Another program had written it and waited for the work of plugins, which is no longer followed.
-fn left_waiting() -> Completion {
+fn abandoned_completion() -> Completion {
     let why = "another server left it waiting for operations of plugins: whether they ended well is not known";
     Completion {
         status: BackupController::failed_status(why),
@@ -84,7 +84,7 @@ fn left_waiting() -> Completion {
 pub(super) fn adopt(metadata: &Value) -> Completion {
     let status = metadata.get("status").cloned().unwrap_or_default();
     if status["phase"].as_str().is_some_and(|phase| BackupController::state(phase) == SubjectState::InProgress) {
-        return left_waiting();
+        return abandoned_completion();
     }
     let state = match status["phase"].as_str() {
         Some("PartiallyFailed") => OperationState::PartiallyFailed,

@@ -27,7 +27,7 @@ pub(super) async fn check_clock(leader: &LeaderClient) -> Result<Option<String>,
     }))
 }
 
-/// What keeps a backup of a schedule although it has expired. Returns nothing for other backups, and when the schedule is gone.
+/// The limit that keeps a backup of a schedule although it has expired. Returns nothing for other backups, and when the schedule is gone.
 pub(super) async fn check_schedule(
     backup: &Backup,
     now: Timestamp,

@@ -26,7 +26,7 @@ use crate::running_restores::running_restore;
 /// Label: why an expired backup is still there.
 const FAILURE: &str = "velero.io/gc-failure";
 
-/// What the collection of expired Backups needs.
+/// Context of the garbage collection.
 pub struct GarbageCollectionContext {
     pub leader: LeaderClient,
     /// How often a Backup is checked.
@@ -57,7 +57,7 @@ fn expiration(backup: &Backup, now: Timestamp) -> Expiration {
     }
 }
 
-/// What stands against the deletion of an expired backup.
+/// An obstacle to the deletion of an expired backup.
 struct Obstacle {
     /// The value of its label.
     reason: &'static str,
@@ -80,7 +80,7 @@ async fn find_obstacle(backup: &Backup, context: &GarbageCollectionContext) -> R
     Ok(limit.map(|message| Obstacle { reason: "ScheduleLimit", message }))
 }
 
-/// What is wrong with the location of an expired backup, in the words of its label.
+/// The defect of the location of an expired backup, as the value of its label.
 fn location_obstacle(location: Option<&BackupStorageLocation>) -> Option<&'static str> {
     let Some(location) = location else { return Some("BSLNotFound") };
     match location.status.as_ref().and_then(|status| status.phase.clone()) {

@@ -114,7 +114,7 @@ impl Lifecycle for BackupController {
     }
 }
 
-/// What is wrong with the filters, as far as that can be known before the cluster is read.
+/// The defects of the filters that can be found before the cluster is read.
 async fn filter_faults(context: &Context, spec: &BackupSpec) -> Result<Vec<String>, Error> {
     Ok(match resource_policy::backup_policies(context, spec.resource_policy.as_ref()).await? {
         Ok(policies) => ItemFilter::for_backup(spec, policies.as_ref(), &[], &[]).err().map(|e| e.to_string()),

@@ -22,7 +22,7 @@ use tracing::warn;
 
 use crate::sync_warnings::SyncWarnings;
 
-/// What the check and the sync of locations need.
+/// Context of the check and the sync of locations.
 pub struct StorageLocationContext {
     pub leader: LeaderClient,
     /// Opens them.

@@ -28,7 +28,7 @@ pub enum CronError {
     Fields {
         /// The whole text.
         text: String,
-        /// How many there are.
+        /// The number of fields.
         found: usize,
     },
     /// A field that makes no sense.
@@ -36,9 +36,9 @@ pub enum CronError {
     Field {
         /// Which one.
         field: &'static str,
-        /// What stands there.
+        /// Its text.
         text: String,
-        /// What is wrong with it.
+        /// Its defect.
         problem: String,
     },
     /// An unknown word with an `@`.

@@ -119,7 +119,7 @@ impl Lifecycle for DeleteBackupRequestController {
     }
 }
 
-/// What an expired backup leaves outside of its location.
+/// The resources of an expired backup outside of its location.
 fn describe_unproven(unproven: &[String]) -> String {
     const MAX_SHOWN: usize = 10;
     let shown = unproven.iter().take(MAX_SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");

@@ -32,7 +32,7 @@ const KEY_CACHE_TIME: Duration = Duration::from_secs(10);
 
 /// A running listener. It ends when this is dropped.
 pub struct DownloadListener {
-    /// What comes before the path in a link; `None` without an address that others can reach.
+    /// The base URL of links; `None` without an address that other machines can reach.
     pub base: Option<String>,
     _server: RunningServer,
 }

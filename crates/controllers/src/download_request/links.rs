@@ -49,7 +49,7 @@ pub enum InvalidLink {
 /// A link as it was requested: nothing of it is verified.
 #[derive(Debug)]
 pub struct Link {
-    /// What it would open.
+    /// Its target.
     pub target: Target,
     expires: i64,
     signature: Vec<u8>,

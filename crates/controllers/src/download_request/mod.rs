@@ -28,13 +28,13 @@ const VALID_FOR: Duration = Duration::from_mins(10);
 /// How soon a request without a link is tried again; clients wait up to a minute.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the controller of DownloadRequests needs.
+/// Context of the controller.
 pub struct DownloadRequestContext {
     pub leader: LeaderClient,
     /// Opens locations.
     pub storage: Arc<StorageLocations>,
     pub live: LiveProgress,
-    /// What comes before the path in a link to a directory's object.
+    /// The base URL of links to the objects of directories.
     pub download_base: Option<String>,
 }
 

@@ -18,7 +18,7 @@ use serde_json::json;
 /// How soon an unavailable location is checked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What the deletion of the files of Restores needs.
+/// Context of the deletion of the files of Restores.
 pub struct RestoreFilesContext {
     pub leader: LeaderClient,
     /// Knows the restores that run.

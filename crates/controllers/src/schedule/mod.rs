@@ -29,7 +29,7 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// Interval between checks while a backup of the schedule is in progress.
 const BUSY_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the controller of Schedules needs.
+/// Context of the controller.
 pub struct ScheduleContext {
     pub leader: LeaderClient,
     /// The default of `skipImmediately`.

@@ -26,7 +26,7 @@ pub fn server_version() -> String {
     format!("{VELERO_VERSION}-plimsoll.{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// What the controller of ServerStatusRequests needs.
+/// Context of the controller.
 pub struct ServerStatusContext {
     pub leader: LeaderClient,
     pub plugins: PluginRegistry,

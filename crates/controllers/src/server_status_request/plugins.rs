@@ -10,7 +10,7 @@ const OBJECT_STORES: [&str; 4] = ["plimsoll.dev/directory", "velero.io/aws", "ve
 const BACKUP_ITEM_ACTIONS: [&str; 4] =
     ["velero.io/crd-remap-version", "velero.io/pod", "velero.io/pv", "velero.io/service-account"];
 
-/// Those that know work in the background.
+/// The interfaces with background operations.
 const BACKUP_ITEM_ACTIONS_V2: [&str; 1] = ["velero.io/csi-pvc-backupper"];
 
 /// The item actions of deletions that are built in.
@@ -36,7 +36,7 @@ const RESTORE_ITEM_ACTIONS: [&str; 16] = [
     "velero.io/service-account",
 ];
 
-/// Those that know work in the background.
+/// The interfaces with background operations.
 const RESTORE_ITEM_ACTIONS_V2: [&str; 3] = [
     "velero.io/csi-pvc-restorer",
     "velero.io/csi-volumesnapshot-restorer",

@@ -16,7 +16,7 @@ use crate::outcome::{RecordedFiles, Results};
 use crate::ports::{LeadershipGuard, VolumeBackupResults};
 use crate::{Error, kill};
 
-/// What a location has under the name of a backup.
+/// The state of a location under the name of a backup.
 #[derive(Debug, PartialEq)]
 pub(super) enum ExistingBackup {
     /// No files.

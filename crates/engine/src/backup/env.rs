@@ -13,7 +13,7 @@ use crate::item_operations::ItemOperationCounts;
 use crate::ports::JournalEntry;
 use crate::{Error, OperationEnv};
 
-/// What to back up.
+/// The input of a backup.
 pub struct BackupInput {
     /// The backup's name.
     pub name: String,
@@ -25,15 +25,15 @@ pub struct BackupInput {
     pub journal_entries: Vec<JournalEntry>,
 }
 
-/// What a backup is done with.
+/// The environment of a backup.
 pub struct BackupEnv<'a> {
-    /// What every operation is done with.
+    /// The environment of every operation.
     pub operation: OperationEnv,
     /// The Backup object.
     pub object: &'a dyn BackupObject,
     /// Plugins and volumes.
     pub extensions: &'a dyn BackupExtensions,
-    /// How many items of a resource, and how many item blocks, are processed side by side. Each block may freeze an application.
+    /// How many items of a resource, and how many item blocks, are processed in parallel. Each block may freeze an application.
     pub item_workers: usize,
 }
 
@@ -57,7 +57,7 @@ pub trait BackupObject: Send + Sync {
     fn metadata(&self, begun: &Value, results: &BackupResults) -> Value;
 }
 
-/// What the caller adds to a backup: item actions of plugins, and the data of volumes.
+/// Extensions of a backup by the caller: item actions of plugins, and the data of volumes.
 pub trait BackupExtensions: Send + Sync {
     /// Adds item actions and the volumes to a planned backup.
     fn prepare<'a>(

@@ -33,7 +33,7 @@ const STAGES: [(&str, Duration); 5] = [
     ("committing", Duration::from_millis(500)),
 ];
 
-/// How a backup ended.
+/// The outcome of a backup.
 #[derive(Debug)]
 pub enum BackupOutcome {
     /// It is committed.

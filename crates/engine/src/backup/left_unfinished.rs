@@ -70,7 +70,7 @@ async fn read_operations(store: &Store, name: &str) -> Result<Vec<BackupItemOper
     }
 }
 
-/// How the item operations of a backup have ended.
+/// The results of the item operations of a backup.
 struct OperationsOutcome {
     any_failed: bool,
     /// The items to read again.

@@ -10,9 +10,9 @@ use plimsoll_store::Store;
 use super::DeleteItemActions;
 use crate::{Error, OperationEnv};
 
-/// What a deletion is done with.
+/// The environment of a deletion.
 pub struct DeleteEnv<'a> {
-    /// What every operation is done with.
+    /// The environment of every operation.
     pub operation: OperationEnv,
     /// The namespace of the Backup.
     pub namespace: String,
@@ -31,7 +31,7 @@ pub enum DeletionCause {
     Expired,
 }
 
-/// What the caller adds to a deletion: the location, item actions of plugins, and the data of volumes. The inner lists are
+/// Extensions of a deletion by the caller: the location, item actions of plugins, and the data of volumes. The inner lists are
 /// what could not be deleted.
 pub trait DeleteExtensions: Send + Sync {
     /// Opens the location of the backup; `None` if it has none. Retried while the error is retryable.

@@ -27,7 +27,7 @@ const STAGES: [(&str, Duration); 5] = [
     ("record", Duration::from_millis(200)),
 ];
 
-/// How a deletion ended.
+/// The outcome of a deletion.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DeleteOutcome {
     /// The backup and all that belongs to it is deleted, but for these parts outside of the location: there is no proof that

@@ -15,12 +15,12 @@ use super::proof::ProofCheck;
 use crate::operation_files::download;
 use crate::{Error, RetryPolicy};
 
-/// What the delete item actions did.
+/// The results of the delete item actions.
 #[derive(Default)]
 pub(super) struct ActionResults {
-    /// What failed.
+    /// Errors.
     pub failures: Vec<String>,
-    /// What was not deleted for want of a proof.
+    /// Items that were not deleted because there is no proof.
     pub unproven: Vec<String>,
 }
 

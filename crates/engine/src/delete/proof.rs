@@ -8,7 +8,7 @@ use plimsoll_store::Store;
 use super::env::{DeleteEnv, DeletionCause};
 use crate::{Error, RetryPolicy};
 
-/// What the files of a backup are checked against.
+/// The reference for the files of a backup.
 pub(super) enum ProofCheck {
     /// A person requested the deletion: nothing is checked.
     NotNeeded,

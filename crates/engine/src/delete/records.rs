@@ -13,7 +13,7 @@ use crate::{Error, RetryPolicy, kill};
 
 /// Timeout of the deletion of the files of restores.
 const RESTORE_FILES_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often a running Restore is looked at.
+/// How often a running Restore is read.
 const RESTORE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use plimsoll_progress::Task;
+use plimsoll_store::RetryPolicy;
 use serde_json::Value;
 
 use super::{Hook, PodHooks};
@@ -19,9 +20,9 @@ use crate::{Error, kill};
 /// Counts of hooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookCounts {
-    /// HookRunner that ran.
+    /// Hooks that ran.
     pub attempted: u64,
-    /// HookRunner that failed.
+    /// Hooks that failed.
     pub failed: u64,
 }
 
@@ -64,21 +65,17 @@ impl HookStage {
 
 /// Runs a post-hook. Retries for a while if the container cannot be reached.
 async fn exec_with_retries(client: &Client, command: &Command, task: &Task) -> Result<ExecOutput, ExecError> {
-    let mut pause = Duration::from_millis(500);
-    loop {
-        match exec(client, command).await {
-            Err(error @ ExecError::Unreachable { .. }) if pause <= MAX_RETRY_PAUSE => {
-                let _waiting = task.wait(format!("trying again: {error}"));
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-            answer => return answer,
-        }
-    }
+    let is_unreachable = |error: &ExecError| matches!(error, ExecError::Unreachable { .. });
+    let show_wait = |error: &ExecError| task.wait(format!("trying again: {error}"));
+    POST_HOOK_RETRIES.run(is_unreachable, show_wait, || exec(client, command)).await
 }
 
-/// Longest pause; half a minute in total.
-const MAX_RETRY_PAUSE: Duration = Duration::from_secs(16);
+/// Six retries of a post-hook whose container cannot be reached, within about half a minute.
+const POST_HOOK_RETRIES: RetryPolicy = RetryPolicy {
+    initial_pause: Duration::from_millis(500),
+    max_pause: Duration::from_secs(16),
+    timeout: Duration::from_secs(45),
+};
 
 /// Runs hooks and tracks which post-hooks are pending.
 pub struct HookRunner {

@@ -19,7 +19,7 @@ use crate::ports::JournalEntry;
 use crate::stages::Stages;
 use crate::{Error, OperationEnv, PluginLogSink};
 
-/// What to restore.
+/// The input of a restore.
 pub struct RestoreInput {
     /// The Restore.
     pub restore: Restore,
@@ -27,9 +27,9 @@ pub struct RestoreInput {
     pub journal_entries: Vec<JournalEntry>,
 }
 
-/// What a restore is done with.
+/// The environment of a restore.
 pub struct RestoreEnv<'a> {
-    /// What every operation is done with.
+    /// The environment of every operation.
     pub operation: OperationEnv,
     /// The namespace of the Restore and of the ConfigMaps of the actions.
     pub namespace: String,
@@ -79,7 +79,7 @@ pub trait RestoreObject: Send + Sync {
     fn show_finalizing(&self, failed: bool) -> BoxFuture<'_, Result<(), Error>>;
 }
 
-/// What the caller adds to a restore: item actions of plugins, and the data of volumes.
+/// Extensions of a restore by the caller: item actions of plugins, and the data of volumes.
 pub trait RestoreExtensions: Send + Sync {
     /// Adds item actions and the restorers of volumes to the rules.
     fn prepare<'a>(&'a self, rules: &'a mut RestoreRules, state: &'a RestoreState) -> BoxFuture<'a, Result<(), Error>>;

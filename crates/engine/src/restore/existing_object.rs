@@ -9,10 +9,10 @@ use super::item::RestoreOrigin;
 /// `existingResourcePolicy`: what happens to existing objects that differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingPolicy {
-    /// They are not changed.
+    /// Existing objects are not changed.
     #[default]
     None,
-    /// They are updated.
+    /// Existing objects are updated.
     Update,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct FieldOwnership {
 
 impl FieldOwnership {
     /// Removes the entries from an object that is about to be created.
-    pub(super) fn take(object: &mut Value) -> Self {
+    pub(super) fn remove_from(object: &mut Value) -> Self {
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
         let entries = metadata.and_then(|metadata| metadata.remove("managedFields"));
         let own_manager = |entries| Self { manager: FIELD_MANAGER.to_owned(), entries };
@@ -56,7 +56,7 @@ mod tests {
 
     fn taken(entries: &Value) -> FieldOwnership {
         let mut object = json!({"metadata": {"name": "x", "managedFields": entries}});
-        let ownership = FieldOwnership::take(&mut object);
+        let ownership = FieldOwnership::remove_from(&mut object);
         assert_eq!(object, json!({"metadata": {"name": "x"}}));
         ownership
     }
@@ -84,6 +84,6 @@ mod tests {
         let ours = FieldOwnership { manager: FIELD_MANAGER.into(), entries: None };
         assert_eq!(taken(&json!([])), ours);
         assert_eq!(taken(&json!([{"manager": "kubelet", "operation": "Update", "subresource": "status"}])), ours);
-        assert_eq!(FieldOwnership::take(&mut json!({"metadata": {}})), ours);
+        assert_eq!(FieldOwnership::remove_from(&mut json!({"metadata": {}})), ours);
     }
 }

@@ -212,7 +212,7 @@ impl RestoreRun {
         set_namespace_and_labels(&mut object, &self.origin);
         strip(&mut original);
         set_namespace_and_labels(&mut original, &self.origin);
-        let ownership = FieldOwnership::take(&mut object);
+        let ownership = FieldOwnership::remove_from(&mut object);
         let by_spec = self.rules.status.as_ref().is_some_and(|resources| resources.includes(resource));
         let status = status.filter(|_| restores_status(&object, by_spec));
         let Some(collection) = self.collection(resource, &object, &original) else {

@@ -145,7 +145,7 @@ pub(crate) async fn start(core: &Arc<Core>, directory: &Path, environment: Vec<(
     Ok(())
 }
 
-/// What a loop reconciles.
+/// The objects that a loop reconciles.
 #[derive(Clone, Copy)]
 enum ReconcileScope {
     Pods,

@@ -17,18 +17,18 @@ const REVISION_LABEL: &str = "controller-revision-hash";
 /// Reconciles every workload.
 pub(super) async fn reconcile(core: &Core) -> Result<(), StatusError> {
     let mut sets = OwnedObjects::load(core, "replicasets.apps")?;
-    for deployment in live(core.list_all("deployments.apps")?) {
+    for deployment in without_terminating(core.list_all("deployments.apps")?) {
         let sets = claim_objects(core, &mut sets, &deployment, true).await?;
         reconcile_deployment(core, &deployment, &sets).await?;
     }
     let mut pods = OwnedObjects::load(core, "pods")?;
     for resource in ["replicasets.apps", "daemonsets.apps", "statefulsets.apps", "jobs.batch"] {
-        for owner in live(core.list_all(resource)?) {
+        for owner in without_terminating(core.list_all(resource)?) {
             let pods = claim_objects(core, &mut pods, &owner, resource != "jobs.batch").await?;
             let status = match resource {
                 "jobs.batch" => reconcile_job(core, &owner, pods).await?,
-                "statefulsets.apps" => reconcile_stateful_set(core, &owner, live(pods)).await?,
-                _ => reconcile_replicas(core, &owner, live(pods)).await?,
+                "statefulsets.apps" => reconcile_stateful_set(core, &owner, without_terminating(pods)).await?,
+                _ => reconcile_replicas(core, &owner, without_terminating(pods)).await?,
             };
             write_status(core, resource, &owner, status).await?;
         }
@@ -36,7 +36,7 @@ pub(super) async fn reconcile(core: &Core) -> Result<(), StatusError> {
     Ok(())
 }
 
-fn live(objects: Vec<Value>) -> Vec<Value> {
+fn without_terminating(objects: Vec<Value>) -> Vec<Value> {
     objects.into_iter().filter(|object| !is_terminating(object)).collect()
 }
 

@@ -119,7 +119,7 @@ fn down(cluster: &ClusterState) -> Option<Cause> {
 
 fn pending(set: &Object, cluster: &ClusterState, describe: &str) -> Vec<Cause> {
     let mut found = controller(set, cluster);
-    found.extend(elsewhere(set, cluster).filter(|_| !is_ours(set, cluster)));
+    found.extend(controller_in_other_namespace(set, cluster).filter(|_| !is_ours(set, cluster)));
     let age = cluster.age(set.created().unwrap_or(cluster.now));
     if found.is_empty() && age.as_secs() >= 30 {
         let text = format!("the controller has not started it for {}", duration_text(age));
@@ -131,7 +131,7 @@ fn pending(set: &Object, cluster: &ClusterState, describe: &str) -> Vec<Cause> {
 fn running(set: &Object, cluster: &ClusterState, describe: &str) -> Vec<Cause> {
     let (ours, mut found) = (is_ours(set, cluster), controller(set, cluster));
     // Our own server resumes what was running, and its tree shows which phase is quiet.
-    found.extend(stranded(set, cluster, describe).filter(|_| !ours));
+    found.extend(controller_restarted(set, cluster, describe).filter(|_| !ours));
     found.extend(defer_phase_not_started(set, cluster, describe).filter(|_| found.is_empty() && !ours));
     found.extend(task_pods(set, cluster));
     let phase = phases(set).find(|phase| phase["state"] == "running");
@@ -167,7 +167,7 @@ fn defer_phase_not_started(set: &Object, cluster: &ClusterState, describe: &str)
 }
 
 /// A Kanister processes the ActionSets of its own namespace only.
-fn elsewhere(set: &Object, cluster: &ClusterState) -> Option<Cause> {
+fn controller_in_other_namespace(set: &Object, cluster: &ClusterState) -> Option<Cause> {
     let ready: Vec<_> = deployments(cluster).filter(|deployment| is_ready(deployment)).collect();
     let other = ready.first().filter(|_| ready.iter().all(|one| one.namespace() != set.namespace()))?;
     let text = format!(
@@ -180,7 +180,7 @@ fn elsewhere(set: &Object, cluster: &ClusterState) -> Option<Cause> {
 }
 
 /// Kanister's controller resumes only pending ActionSets after a restart: a running one stays as it is.
-fn stranded(set: &Object, cluster: &ClusterState, describe: &str) -> Option<Cause> {
+fn controller_restarted(set: &Object, cluster: &ClusterState, describe: &str) -> Option<Cause> {
     let began = set.created()?;
     let started = |pod: &Object| {
         pod.time("/status/containerStatuses/0/state/running/startedAt").or_else(|| pod.time("/status/startTime"))

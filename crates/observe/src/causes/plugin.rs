@@ -50,7 +50,12 @@ pub(super) fn cause(transfer: Transfer<'_>, cluster: &ClusterState) -> Cause {
     };
     let report = if silence < SILENCE_LIMIT { "last report" } else { "silent for" };
     let ago = if silence < SILENCE_LIMIT { " ago" } else { "" };
-    let text = format!("{}; {}, {report} {}{ago}", what(transfer), progress_text(transfer), duration_text(silence));
+    let text = format!(
+        "{}; {}, {report} {}{ago}",
+        describe_transfer(transfer),
+        progress_text(transfer),
+        duration_text(silence)
+    );
     let mut found = if silence < SILENCE_LIMIT && stalled.is_none() {
         Cause::new("PluginInProgress", Certainty::Likely, text).expected()
     } else {
@@ -71,7 +76,7 @@ pub(super) fn cause(transfer: Transfer<'_>, cluster: &ClusterState) -> Cause {
 }
 
 /// The plugin's action and its volume.
-fn what(transfer: Transfer<'_>) -> String {
+fn describe_transfer(transfer: Transfer<'_>) -> String {
     let object = transfer.object;
     let by = object.some_text("/spec/plugin").map_or("a plugin".to_owned(), |name| format!("plugin {}", shorten(name)));
     match object.kind() {

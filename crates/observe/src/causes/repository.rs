@@ -14,31 +14,31 @@ pub(super) fn causes(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
     namespaces.extend(transfers.iter().filter_map(Transfer::repository).map(str::to_owned));
     // Plugins need no repository.
     let waits = transfers.iter().any(|transfer| transfer.object.kind().is_transfer() && !transfer.is_ended());
-    let mine = |repository: &&Object| {
+    let is_own = |repository: &&Object| {
         repository.namespace() == object.namespace()
             && namespaces.iter().any(|name| name == repository.text("/spec/volumeNamespace"))
     };
-    broken(cluster).filter(mine).map(|repository| cause(repository, waits)).collect()
+    broken(cluster).filter(is_own).map(|repository| cause(repository, waits)).collect()
 }
 
 /// Problems of the repository of a transfer.
 pub(super) fn causes_of_transfer(transfer: Transfer<'_>, cluster: &ClusterState) -> Vec<Cause> {
-    let Some(mine) = mine(transfer) else { return Vec::new() };
-    broken(cluster).filter(mine).map(|repository| cause(repository, true)).collect()
+    let Some(is_own) = is_repository_of(transfer) else { return Vec::new() };
+    broken(cluster).filter(is_own).map(|repository| cause(repository, true)).collect()
 }
 
 /// The repository of a transfer, as far as it is known.
 pub(super) fn find_repository<'w>(transfer: Transfer<'_>, cluster: &'w ClusterState) -> Option<&'w Object> {
-    let mine = mine(transfer)?;
+    let is_own = is_repository_of(transfer)?;
     let format = transfer.object.some_text("/spec/uploaderType");
     let same = |repository: &&Object| {
         repository.some_text("/spec/repositoryType").is_none_or(|kept| format.is_none_or(|format| format == kept))
     };
-    cluster.all(Kind::Repository).iter().filter(mine).find(same)
+    cluster.all(Kind::Repository).iter().filter(is_own).find(same)
 }
 
 /// A predicate for the repository of a transfer.
-fn mine(transfer: Transfer<'_>) -> Option<impl Fn(&&Object) -> bool + use<'_>> {
+fn is_repository_of(transfer: Transfer<'_>) -> Option<impl Fn(&&Object) -> bool + use<'_>> {
     let object = transfer.object;
     let (namespace, location) = (transfer.repository()?, object.some_text("/spec/backupStorageLocation"));
     Some(move |repository: &&Object| {

@@ -8,7 +8,7 @@ use crate::evidence::{Heartbeat, ServerProduct, has_operations, heartbeat, serve
 use crate::kind::Kind;
 use crate::object::{Object, time};
 
-/// What is wrong with the server that serves this object.
+/// The defects of the server that serves this object.
 pub(super) fn causes(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
     let mut found: Vec<Cause> = restarted(object, cluster).into_iter().collect();
     match heartbeat(cluster) {

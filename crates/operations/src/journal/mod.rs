@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::pages::{LABEL, Line, create_page, load, read};
 use self::writer::{Append, AppendError, Writer, write_loop};
 
-/// Where a journal is stored, and its owner.
+/// The location and the owner of a journal.
 #[derive(Clone, Debug)]
 pub struct JournalLocation {
     /// Namespace of the subject.
@@ -45,7 +45,7 @@ pub async fn open(
     let api: Api<ConfigMap> = Api::namespaced(client, &location.namespace);
     let mut pages = load(&api, &location).await?;
     if pages.is_empty() && expected {
-        return Err(lost(&location.operation, "its ConfigMaps are missing"));
+        return Err(journal_lost(&location.operation, "its ConfigMaps are missing"));
     }
     let known = read(&location.operation, &pages)?;
     if pages.is_empty() {
@@ -55,7 +55,7 @@ pub async fn open(
     let (appends, requests) = mpsc::channel(256);
     let operation = location.operation.clone();
     let pages_so_far = pages.len();
-    let Some(last) = pages.pop() else { return Err(lost(&operation, "no page could be created")) };
+    let Some(last) = pages.pop() else { return Err(journal_lost(&operation, "no page could be created")) };
     tokio::spawn(write_loop(Writer { api, location, page: last, pages: pages_so_far }, requests));
     Ok((ConfigMapJournal { operation, next: next.into(), appends }, known))
 }
@@ -75,18 +75,18 @@ pub async fn remove(client: Client, namespace: &str, operation: &str) -> Result<
     Ok(())
 }
 
-fn lost(operation: &str, detail: impl Into<String>) -> Error {
+fn journal_lost(operation: &str, detail: impl Into<String>) -> Error {
     Error::JournalLost { operation: operation.to_owned(), detail: detail.into() }
 }
 
 impl ConfigMapJournal {
     async fn append(&self, line: Line) -> Result<(), Error> {
-        let stopped = || lost(&self.operation, "its writer has stopped");
+        let stopped = || journal_lost(&self.operation, "its writer has stopped");
         let (done, answer) = oneshot::channel();
         self.appends.send(Append { line, done }).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?.map_err(|error| match error {
             AppendError::Fenced(why) => Error::Fenced(why),
-            AppendError::Lost(detail) => lost(&self.operation, detail),
+            AppendError::Lost(detail) => journal_lost(&self.operation, detail),
         })
     }
 }

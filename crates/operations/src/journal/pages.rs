@@ -9,7 +9,7 @@ use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, IntentId, JournalEntry};
 use serde::{Deserialize, Serialize};
 
-use super::{JournalLocation, lost};
+use super::{JournalLocation, journal_lost};
 
 pub(super) const LABEL: &str = "plimsoll.dev/journal-of";
 pub(super) const KEY: &str = "entries";
@@ -40,7 +40,7 @@ pub(super) async fn load(api: &Api<ConfigMap>, location: &JournalLocation) -> Re
     pages.sort_by_key(|page| page_number(&page.name_any()));
     for (index, page) in pages.iter().enumerate() {
         if page_number(&page.name_any()) != Some(index) {
-            return Err(lost(&location.operation, format!("page {index} is missing")));
+            return Err(journal_lost(&location.operation, format!("page {index} is missing")));
         }
     }
     Ok(pages)
@@ -55,14 +55,17 @@ pub(super) fn read(operation: &str, pages: &[ConfigMap]) -> Result<Vec<JournalEn
     let mut known: BTreeMap<u64, JournalEntry> = BTreeMap::new();
     let lines = pages.iter().filter_map(|p| p.data.as_ref()?.get(KEY)).flat_map(|text| text.lines());
     for line in lines {
-        match serde_json::from_str(line).map_err(|e| lost(operation, format!("entry {line:?} cannot be read: {e}")))? {
+        match serde_json::from_str(line)
+            .map_err(|e| journal_lost(operation, format!("entry {line:?} cannot be read: {e}")))?
+        {
             Line::Intent { id, effect } => {
                 known.insert(id, JournalEntry { id: IntentId(id), effect, result: None });
             }
             Line::Settled { id, result } => {
                 let intent = known.get_mut(&id);
-                intent.ok_or_else(|| lost(operation, format!("entry {id} has a result but no intent")))?.result =
-                    Some(result);
+                intent
+                    .ok_or_else(|| journal_lost(operation, format!("entry {id} has a result but no intent")))?
+                    .result = Some(result);
             }
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::pages::{KEY, Line, create_page};
-use super::{JournalLocation, lost};
+use super::{JournalLocation, journal_lost};
 
 /// Maximum size of a page; then the next one begins.
 const PAGE_BYTES: usize = 512 * 1024;
@@ -73,7 +73,8 @@ impl Writer {
     async fn commit(&mut self, entries: impl Iterator<Item = &Line>) -> Result<(), Error> {
         let mut lines = String::new();
         for entry in entries {
-            lines += &serde_json::to_string(entry).map_err(|e| lost(&self.location.operation, e.to_string()))?;
+            lines +=
+                &serde_json::to_string(entry).map_err(|e| journal_lost(&self.location.operation, e.to_string()))?;
             lines.push('\n');
         }
         if self.text().len() + lines.len() > PAGE_BYTES && !self.text().is_empty() {
@@ -99,7 +100,7 @@ impl Writer {
                 Ok(page) => Ok(page),
                 Err(kube::Error::Api(status)) if status.code == 409 => self.resolve_conflict(&page).await,
                 Err(kube::Error::Api(status)) if status.code == 404 => {
-                    Err(lost(&self.location.operation, format!("ConfigMap {name} was deleted")))
+                    Err(journal_lost(&self.location.operation, format!("ConfigMap {name} was deleted")))
                 }
                 Err(error) => Err(Error::api(format!("write ConfigMap {name}"), error)),
             }

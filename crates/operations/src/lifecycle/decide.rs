@@ -15,7 +15,7 @@ pub enum SubjectState {
     Unmanaged,
 }
 
-/// What is known about a subject when it is reconciled.
+/// The observed state of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, not states")]
 pub struct Observed {
@@ -33,11 +33,11 @@ pub struct Observed {
     pub cancelled: bool,
     /// Its Operation has not ended.
     pub operation_open: bool,
-    /// What is wrong with its spec.
+    /// Defects of its spec.
     pub faults: Vec<String>,
     /// Others of the same kind go first.
     pub blocked: Option<QueueObstacle>,
-    /// What it needs and is not there yet.
+    /// Required objects that do not exist yet.
     pub missing: Option<String>,
 }
 

@@ -15,9 +15,9 @@ use crate::subject_status::SubjectStatus;
 
 /// One operation of this process.
 pub struct Job<K: Lifecycle> {
-    /// What all operations share.
+    /// State that all operations share.
     pub runtime: Arc<OperationRuntime>,
-    /// What the work needs of the process.
+    /// Services that the work needs.
     pub context: Arc<K::Context>,
     /// The subject as it was when the operation started here.
     pub subject: K::Resource,
@@ -31,13 +31,13 @@ pub struct Job<K: Lifecycle> {
     pub(crate) status: Arc<SubjectStatus>,
     /// Its journal.
     pub journal: Arc<ConfigMapJournal>,
-    /// What earlier attempts wrote into the journal.
+    /// Journal entries of earlier attempts.
     pub journal_entries: Vec<JournalEntry>,
     /// Cancelled when the user cancels it.
     pub cancel: CancellationToken,
-    /// Where its spools go; removed with it.
+    /// The directory of its spools; removed with it.
     pub scratch: tempfile::TempDir,
-    /// What it keeps in memory beside the tree.
+    /// Its state in memory beside the tree.
     pub live: Arc<K::LiveState>,
 }
 
@@ -47,7 +47,7 @@ impl<K: Lifecycle> Job<K> {
         self.id.path()
     }
 
-    /// What the engine does the work with.
+    /// The environment for the engine.
     pub fn engine_env(&self) -> OperationEnv {
         OperationEnv {
             cluster: self.runtime.leader.cluster.clone(),

@@ -32,7 +32,7 @@ use crate::leader_client::LeaderClient;
 use crate::progress_floor::ItemCounters;
 use crate::write_budget::WriteBudget;
 
-/// What the lifecycles of all kinds share.
+/// State that the lifecycles of all kinds share.
 pub struct OperationRuntime {
     /// The connection of the leader.
     pub leader: LeaderClient,
@@ -40,21 +40,21 @@ pub struct OperationRuntime {
     pub active: ActiveOperations,
     /// Shared by the status writers.
     pub write_budget: WriteBudget,
-    /// Where spools go while an operation runs.
+    /// The directory of the spools of running operations.
     pub scratch: PathBuf,
-    /// Where the trees of running operations are shown, by the uid of their subject.
+    /// The trees of running operations, by the uid of their subject.
     pub trees: Trees,
 }
 
-/// What differs between the kinds of subject.
+/// The parts of a lifecycle that differ between the kinds of subjects.
 pub trait Lifecycle: Sized + Send + Sync + 'static {
     /// The custom resource.
     type Resource: NamespacedResource + Serialize;
-    /// What its work needs of the process.
+    /// Services that the work needs.
     type Context: Send + Sync + 'static;
-    /// What it keeps in memory while it runs, beside the tree.
+    /// Its state in memory while it runs, beside the tree.
     type LiveState: Default + Send + Sync + 'static;
-    /// What is done with it: the first half of its Operation's name.
+    /// The verb of its operations, which is the first half of their names.
     const VERB: &'static str;
     /// The item counters of its status.
     const ITEM_COUNTERS: ItemCounters;
@@ -105,16 +105,16 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
     }
 }
 
-/// What a subject needs of other objects.
+/// The result of checking the objects that a subject requires.
 #[derive(Debug, Default)]
 pub struct Requirements {
-    /// What will not become right by waiting.
+    /// Defects that waiting does not repair.
     pub faults: Vec<String>,
-    /// What is not there yet.
+    /// Objects that do not exist yet.
     pub missing: Option<String>,
 }
 
-/// How the work ended.
+/// The completion of the work.
 #[derive(Debug)]
 pub struct Completion {
     /// The last status, as a merge patch.

@@ -49,7 +49,7 @@ async fn namespaces(client: &Client) -> Result<Vec<String>, Error> {
     Ok(all.items.iter().map(ResourceExt::name_any).collect())
 }
 
-/// What runs, then what was created earlier, in order.
+/// The running subjects, then those that were created earlier, in order.
 fn ahead_of<'a, K: Lifecycle>(
     object: &DynamicObject,
     all: &'a [DynamicObject],

@@ -30,7 +30,7 @@ use crate::watch_backoff::WatchBackoff;
 /// After the start of a server every subject is reconciled.
 const MAX_CONCURRENT_RECONCILIATIONS: u16 = 32;
 
-/// What a reconciliation needs.
+/// Context of a reconciliation.
 pub(super) struct LifecycleController<K: Lifecycle> {
     pub runtime: Arc<OperationRuntime>,
     pub context: Arc<K::Context>,

@@ -15,7 +15,7 @@ use plimsoll_api::plimsoll::v1alpha1::OperationStatus;
 use plimsoll_api::velero::v1::Backup;
 use plimsoll_local::fixtures::{eventually, open_api};
 use plimsoll_operations::leader_election::{Candidate, Leadership, campaign};
-use plimsoll_operations::{ActiveOperations, EventRecorder, LeaderClient, OperationRuntime, Subject, WriteBudget};
+use plimsoll_operations::{ActiveOperations, LeaderClient, OperationRuntime, Subject, WriteBudget};
 use plimsoll_progress::Trees;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -95,17 +95,8 @@ impl Cluster {
 
     /// The same, with another client.
     pub fn runtime_of(&self, client: Client, leadership: &Leadership) -> Arc<OperationRuntime> {
-        let leader = LeaderClient {
-            cluster: plimsoll_engine::cluster::Cluster::new(client.clone()),
-            namespace: NAMESPACE.to_owned(),
-            fence: Arc::clone(&leadership.fence),
-            epoch: leadership.epoch,
-            identity: leadership.identity.clone(),
-            events: EventRecorder::new(client.clone(), NAMESPACE, &leadership.identity),
-            client,
-        };
         Arc::new(OperationRuntime {
-            leader,
+            leader: LeaderClient::new(client, NAMESPACE, leadership),
             active: ActiveOperations::default(),
             write_budget: WriteBudget::start(|| Duration::from_millis(50)),
             scratch: self.directory.path().to_owned(),

@@ -113,7 +113,7 @@ fn identity(line: &OperationSummary) -> [(&'static str, &str); 3] {
     [("kind", reference.kind.word()), ("namespace", &reference.namespace), ("name", &reference.name)]
 }
 
-/// What groups operations: the schedule or the blueprint.
+/// The label that groups operations: the schedule or the blueprint.
 fn series(object: &Object) -> &str {
     match object.kind() {
         Kind::Backup => object.label(labels::SCHEDULE_NAME),

@@ -107,7 +107,7 @@ impl SnapshotTaker<'_> {
                 match RetryPolicy::default().run(self.task, || read_state(&self.leader.client, namespace, name)).await?
                 {
                     SnapshotState::Taken(taken) => {
-                        self.show(&taken);
+                        self.show_size(&taken);
                         return Ok(taken);
                     }
                     SnapshotState::Failed(error) => return Err(failed("SnapshotFailed", error)),
@@ -127,7 +127,7 @@ impl SnapshotTaker<'_> {
         }
     }
 
-    fn show(&self, taken: &SnapshotDetails) {
+    fn show_size(&self, taken: &SnapshotDetails) {
         let size = u64::try_from(taken.size).unwrap_or(0);
         let bytes = self.task.meter(Unit::Bytes);
         bytes.set_total(Total::Final(size));

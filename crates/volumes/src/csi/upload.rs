@@ -77,6 +77,10 @@ impl Uploads {
 
     /// Takes a snapshot and creates its DataUpload. An existing one of an earlier attempt is used.
     pub async fn start(&self, claim: &Value, class: &str, taker: &SnapshotTaker<'_>) -> Result<Upload, Error> {
+        if claim.pointer("/spec/storageClassName").is_none() {
+            // A DataUpload without one is refused, which would leave the snapshot behind.
+            return Err(Error::Selection("the claim has no storage class to create a volume for its data with".into()));
+        }
         let claim_uid = text(claim, "/metadata/uid");
         let upload = Upload {
             namespace: self.services.leader.namespace.clone(),

@@ -87,7 +87,7 @@ fn check_heartbeat(node: &str, known: &LastHeartbeat, now: Instant, timeout: Dur
         None => Some(MissedHeartbeat {
             reason: "NodeAgentMissing",
             message: match &known.others {
-                Some(peer) => format!("no agent of ours works on node {node} beside {peer}"),
+                Some(peer) => format!("no Plimsoll agent runs on node {node}, only {peer}"),
                 None => format!("no agent runs on node {node}"),
             },
             over: silent >= timeout,

@@ -24,7 +24,7 @@ pub(super) fn shortcoming(backup: &PodVolumeBackup) -> Option<&str> {
 }
 
 /// Why the data of a volume is lost, if it is. A completed backup without a snapshot had no data.
-pub(super) fn loss(backup: &PodVolumeBackup) -> Option<String> {
+pub(super) fn loss_reason(backup: &PodVolumeBackup) -> Option<String> {
     let message = backup.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
     match backup.phase() {
         TransferPhase::Completed => None,

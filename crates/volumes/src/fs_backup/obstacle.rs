@@ -81,7 +81,7 @@ impl BlockableTransfer for PodVolumeRestore {
             }));
         };
         if Transfer::node(self).is_some() {
-            return Ok(stuck(&path, &pod));
+            return Ok(wait_container_obstacle(&path, &pod));
         }
         if Self::is_pod_ready(&pod) {
             let node = pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
@@ -133,7 +133,7 @@ fn of_pod(path: &str, pod: &Pod, warning: Option<&str>) -> Obstacle {
         let message = with_warning(format!("pod {path} has ended before its data was there"));
         return Obstacle { reason: "PodEnded", message, lasts: ObstacleDuration::Over };
     }
-    if let Some(stuck) = stuck(path, pod) {
+    if let Some(stuck) = wait_container_obstacle(path, pod) {
         return Obstacle { message: with_warning(stuck.message), ..stuck };
     }
     let message = with_warning(format!("for container {RESTORE_WAIT} of pod {path} to start"));
@@ -141,7 +141,7 @@ fn of_pod(path: &str, pod: &Pod, warning: Option<&str>) -> Obstacle {
 }
 
 /// The obstacle of a pod whose wait container cannot run.
-fn stuck(path: &str, pod: &Pod) -> Option<Obstacle> {
+fn wait_container_obstacle(path: &str, pod: &Pod) -> Option<Obstacle> {
     let why = cannot_wait(pod)?;
     let message = format!("container {RESTORE_WAIT} of pod {path} cannot start: {why}");
     let has_failed = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));

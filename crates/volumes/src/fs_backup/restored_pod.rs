@@ -39,7 +39,7 @@ impl RestoredPod {
     ) -> Result<Option<String>, Error> {
         let path = format!("{}/{}", self.namespace, self.name);
         let task = task.child(format!("{path}/{RESTORE_WAIT}"));
-        let words = format!("waiting for container {RESTORE_WAIT} of pod {path} to see that its data is there");
+        let words = format!("waiting for container {RESTORE_WAIT} of pod {path} to see that its data is restored");
         let waiting = task.wait(words.clone());
         let begun = Instant::now();
         let mut why = "it still waits".to_owned();

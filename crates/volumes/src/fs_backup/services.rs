@@ -13,7 +13,7 @@ use crate::repositories::Repositories;
 pub struct TransferServices {
     /// The connection of the leader.
     pub leader: LeaderClient,
-    /// Where the data goes.
+    /// The repositories of the data.
     pub repositories: Arc<Repositories>,
     /// Which mover new backups of volumes use.
     pub mover: MoverChoice,

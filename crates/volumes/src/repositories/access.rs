@@ -26,7 +26,7 @@ impl RepositoryKey {
         Self { namespace: namespace.into(), location: location.into(), format: kind.uploader_type() }
     }
 
-    /// The one that a custom resource is about.
+    /// The repository of a custom resource.
     pub fn of(repository: &BackupRepository) -> Self {
         let spec = &repository.spec;
         let kind = uploader_kind(spec.repository_type.as_ref());
@@ -34,7 +34,7 @@ impl RepositoryKey {
         Self::new(namespace.unwrap_or_default(), location.unwrap_or_default(), kind)
     }
 
-    /// The one that a pod volume's snapshot lies in.
+    /// The repository with the snapshot of a pod volume.
     pub fn of_pod_volume_backup(transfer: &PodVolumeBackup) -> Self {
         let spec = &transfer.spec;
         let namespace = spec.pod.as_ref().and_then(|pod| pod.namespace.clone());
@@ -42,7 +42,7 @@ impl RepositoryKey {
         Self::new(namespace.unwrap_or_default(), location, uploader_kind(spec.uploader_type.as_ref()))
     }
 
-    /// Who looks after it: for restic's format our own engine, which needs no program.
+    /// The mover that maintains it: for restic's format our own engine, which needs no program.
     pub fn kind(&self) -> MoverKind {
         if self.format == "kopia" { MoverKind::Kopia } else { MoverKind::BuiltIn }
     }

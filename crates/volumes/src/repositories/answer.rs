@@ -14,7 +14,7 @@ use serde_json::json;
 use tracing::info;
 
 use super::access::{self, RepositoryKey, from_mover_error};
-use super::check::{find_location, run};
+use super::check::find_location;
 use super::check_state::RepositoryState;
 use super::locks::{self, Holders};
 use super::request::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
@@ -88,7 +88,7 @@ impl<'a> OpenedRepository<'a> {
     }
 
     async fn run_mover(&self, work: Work) -> Result<Outcome, Error> {
-        let answer = run(&self.key, self.repository.clone(), work, &self.task).await;
+        let answer = self.repositories.run_mover(&self.key, self.repository.clone(), work, &self.task).await;
         answer.map_err(|error| from_mover_error(&error))
     }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use kube::ResourceExt;
 use plimsoll_api::velero::v1::{BackupRepository, BackupStorageLocation, BackupStorageLocationSpec, RepositoryPhase};
 use plimsoll_engine::{Error, kill};
-use plimsoll_mover::{EnsureOutcome, Job, MoverCommand, MoverError, Outcome, Repository, Work, spawn};
+use plimsoll_mover::{EnsureOutcome, Outcome, Repository, Work};
 use plimsoll_progress::{Clock, Operation, Task};
 use tokio::time::Instant;
 
-use super::access::{self, RepositoryKey, from_mover_error, repository_name};
+use super::access::{self, RepositoryKey, from_mover_error};
 use super::check_state::{
     CheckInputs, LastCheck, READY_CHECK_INTERVAL, RepositoryState, location_identity, pause, pause_left,
     time_until_next_check,
@@ -17,9 +17,6 @@ use super::check_state::{
 use super::status::write_status;
 use super::{Repositories, locks, password};
 use crate::storage_location::is_read_only;
-
-/// Timeout of a job of the server. Only a storage that hangs takes longer.
-const JOB_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// Checks a repository if it is due. Returns the time until the next check.
 pub(super) async fn check_if_due(
@@ -89,7 +86,7 @@ pub(super) async fn check(
     kill::point("repository.ensure.before");
     let opened = Repository { location: place, password: secret };
     let work = if read_only { Work::Snapshots } else { Work::Ensure };
-    let outcome = run(&key, opened, work, task).await.map_err(|error| from_mover_error(&error))?;
+    let outcome = repositories.run_mover(&key, opened, work, task).await.map_err(|error| from_mover_error(&error))?;
     kill::point("repository.ensure.after");
     match outcome {
         Outcome::Ensure(ensured) => Ok(with_loss_warning(ensured, repository)),
@@ -102,7 +99,7 @@ fn with_loss_warning(mut ensured: EnsureOutcome, repository: &BackupRepository) 
     let phase = repository.status.as_ref().and_then(|status| status.phase.as_ref());
     if ensured.created && phase == Some(&RepositoryPhase::Ready) {
         ensured.warnings.push(
-            "the repository was gone and has been made anew: earlier backups of these volumes cannot be restored from it. See \
+            "the repository was missing and was created again: earlier backups of these volumes cannot be restored from it. See \
              whether the location still is the bucket or disk that it was"
                 .into(),
         );
@@ -131,22 +128,6 @@ pub(super) async fn read_location(
     found.map_err(|e| Error::api(format!("read location {name}"), e))
 }
 
-/// Runs one job of a repository in a separate process.
-pub(super) async fn run(
-    key: &RepositoryKey,
-    repository: Repository,
-    work: Work,
-    task: &Task,
-) -> Result<Outcome, MoverError> {
-    let name = repository.location.name();
-    let job = Job::new(repository_name(key), key.kind(), repository, work);
-    let started = spawn(&MoverCommand::this_program()?, &job, task)?;
-    tokio::time::timeout(JOB_TIMEOUT, started.wait()).await.unwrap_or_else(|_| {
-        let cause = format!("no answer within {} minutes", JOB_TIMEOUT.as_secs() / 60);
-        Err(MoverError::Unreachable { repository: name, cause })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -161,7 +142,7 @@ mod tests {
         };
         let warns = |created, phase| {
             let ensured = with_loss_warning(EnsureOutcome { created, ..EnsureOutcome::default() }, &of(phase));
-            ensured.warnings.iter().any(|warning| warning.contains("was gone"))
+            ensured.warnings.iter().any(|warning| warning.contains("was missing"))
         };
         assert!(warns(true, "Ready"));
         assert!(!warns(false, "Ready") && !warns(true, "") && !warns(true, "New") && !warns(true, "NotReady"));

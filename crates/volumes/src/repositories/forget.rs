@@ -9,7 +9,7 @@ use plimsoll_progress::{Task, Total, Unit};
 
 use super::Repositories;
 use super::access::{self, RepositoryKey, from_mover_error};
-use super::check::{find_location, run};
+use super::check::find_location;
 
 /// Which snapshots lie in which repository.
 fn by_repository(transfers: &[PodVolumeBackup], location: &str) -> BTreeMap<RepositoryKey, Vec<String>> {
@@ -63,7 +63,7 @@ async fn forget_in(
     let repository = access::open(&repositories.leader.client, &repositories.leader.namespace, &location, key).await?;
     kill::point("repository.forget.before");
     let work = Work::Forget { snapshots: snapshots.to_vec() };
-    match run(key, repository, work, task).await {
+    match repositories.run_mover(key, repository, work, task).await {
         Ok(_) | Err(MoverError::RepositoryNotFound { .. } | MoverError::SnapshotNotFound { .. }) => {}
         Err(error) => return Err(from_mover_error(&error)),
     }

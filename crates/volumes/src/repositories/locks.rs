@@ -20,13 +20,12 @@ use super::check::find_location;
 use super::check_state::RepositoryState;
 use crate::storage_location::is_read_only;
 
-/// How often the locks of a repository are looked at, and how soon again once there are some: looks closer than six minutes
+/// How often the locks of a repository are checked, and how soon again once there are some: checks closer than six minutes
 /// count as one.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_mins(30);
 const LOCK_RECHECK_INTERVAL: Duration = Duration::from_mins(7);
 
-/// Looks at the locks of a repository if it is time to, and removes stale ones. Returns when it is time
-/// again.
+/// Checks the locks of a repository if they are due, and removes stale ones. Returns the time until the next check.
 pub(super) async fn check_if_due(
     repository: &BackupRepository,
     known: &mut RepositoryState,
@@ -39,7 +38,7 @@ pub(super) async fn check_if_due(
     let next = match remove_stale_locks(repository, known, repositories).await {
         Err(error @ Error::Fenced(_)) => return Err(error),
         Err(error) => {
-            warn!("looking at the locks of BackupRepository {}: {error}", repository.name_any());
+            warn!("checking the locks of BackupRepository {}: {error}", repository.name_any());
             LOCK_RECHECK_INTERVAL
         }
         Ok(found) if found > 0 => LOCK_RECHECK_INTERVAL,

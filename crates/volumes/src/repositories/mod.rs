@@ -16,6 +16,7 @@ mod check;
 mod check_state;
 mod create;
 mod forget;
+mod job;
 mod locks;
 mod password;
 mod references;
@@ -36,6 +37,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, watcher};
 use plimsoll_api::velero::v1::{BackupRepository, BackupStorageLocation, BackupStorageLocationSpec};
 use plimsoll_engine::Error;
+use plimsoll_mover::MoverCommand;
 use plimsoll_operations::{LeaderClient, WatchBackoff};
 use tracing::warn;
 
@@ -60,12 +62,20 @@ pub struct Repositories {
     /// Whether Velero's default password is accepted for repositories that this cluster has never used.
     adopt_default_password: bool,
     known: Mutex<HashMap<String, Arc<tokio::sync::Mutex<RepositoryState>>>>,
+    /// The command that runs movers; `None` for this program.
+    mover: Option<MoverCommand>,
 }
 
 impl Repositories {
     /// Starts without any state.
     pub fn new(leader: LeaderClient, storage: Arc<StorageLocations>, adopt_default_password: bool) -> Self {
-        Self { leader, storage, adopt_default_password, known: Mutex::default() }
+        Self { leader, storage, adopt_default_password, known: Mutex::default(), mover: None }
+    }
+
+    /// Runs movers by another command than this program.
+    #[must_use]
+    pub fn with_mover(self, command: MoverCommand) -> Self {
+        Self { mover: Some(command), ..self }
     }
 
     /// The state of a repository. The holder of its lock works on the repository alone.
@@ -81,7 +91,7 @@ struct LocationChanges(Mutex<HashMap<String, BackupStorageLocationSpec>>);
 
 impl LocationChanges {
     /// Records a location. Returns whether it has changed.
-    fn notice(&self, location: BackupStorageLocation) -> bool {
+    fn record(&self, location: BackupStorageLocation) -> bool {
         let (name, now) = (location.name_any(), location_identity(location));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(name, now.clone()) != Some(now)
@@ -98,7 +108,7 @@ pub async fn run_backup_repository_controller(repositories: Arc<Repositories>) {
     let (stored, moves) = (cached.clone(), LocationChanges::default());
     let in_location = move |location: BackupStorageLocation| {
         let name = location.name_any();
-        let moved = moves.notice(location);
+        let moved = moves.record(location);
         let all = if moved { stored.state() } else { Vec::new() };
         let there = all.into_iter().filter(|repository| RepositoryKey::of(repository).location == name);
         there.map(|repository| ObjectRef::from_obj(&*repository)).collect::<Vec<_>>()
@@ -145,8 +155,8 @@ mod tests {
             .unwrap()
         };
         let moves = LocationChanges::default();
-        assert!(moves.notice(location("b", json!({}))));
-        assert!(!moves.notice(location("b", json!({ "phase": "Available" }))));
-        assert!(moves.notice(location("c", json!({ "phase": "Available" }))));
+        assert!(moves.record(location("b", json!({}))));
+        assert!(!moves.record(location("b", json!({ "phase": "Available" }))));
+        assert!(moves.record(location("c", json!({ "phase": "Available" }))));
     }
 }

@@ -14,7 +14,6 @@ use tracing::info;
 
 use super::Repositories;
 use super::access::{self, RepositoryKey, from_mover_error};
-use super::check::run;
 
 /// The Secret with the repositories' password, under Velero's name.
 pub const PASSWORD_SECRET: &str = "velero-repo-credentials";
@@ -56,7 +55,7 @@ pub(super) fn missing(namespace: &str) -> Error {
     }
 }
 
-/// The password, made up if there is no Secret and no repository that a made-up one could not open.
+/// The password; generated if there is no Secret and no repository that a generated one could not open.
 pub(super) async fn ensure(repositories: &Repositories, task: &Task) -> Result<Password, Error> {
     let namespace = &repositories.leader.namespace;
     if let Some(password) = read(&repositories.leader.client, namespace).await? {
@@ -71,8 +70,8 @@ pub(super) async fn ensure(repositories: &Repositories, task: &Task) -> Result<P
             break;
         }
     }
-    let made_up = || rand::rng().sample_iter(Alphanumeric).take(PASSWORD_LENGTH).collect();
-    create(repositories, &known.unwrap_or_else(made_up)).await?;
+    let generate = || rand::rng().sample_iter(Alphanumeric).take(PASSWORD_LENGTH).collect();
+    create(repositories, &known.unwrap_or_else(generate)).await?;
     read(&repositories.leader.client, namespace).await?.ok_or_else(|| missing(namespace))
 }
 
@@ -88,7 +87,9 @@ async fn create(repositories: &Repositories, password: &[u8]) -> Result<(), Erro
     };
     kill::point("repository.secret.before");
     match secrets.create(&PostParams::default(), &secret).await {
-        Ok(_) => info!("made secret {namespace}/{PASSWORD_SECRET}: keep a copy, no backup of volumes opens without it"),
+        Ok(_) => {
+            info!("created secret {namespace}/{PASSWORD_SECRET}: keep a copy, no backup of volumes opens without it")
+        }
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         Err(error) => return Err(Error::api(format!("create secret {PASSWORD_SECRET}"), error)),
     }
@@ -96,8 +97,7 @@ async fn create(repositories: &Repositories, password: &[u8]) -> Result<(), Erro
     Ok(())
 }
 
-/// What looks like a repository in one of the locations. One that cannot be looked into may hold some that nothing made up
-/// would open.
+/// The repositories in the locations. A location that cannot be read may hold some that a generated password would not open.
 async fn existing(repositories: &Repositories) -> Result<Vec<(RepositoryKey, BackupStorageLocation)>, Error> {
     let locations = repositories.leader.api::<BackupStorageLocation>().list(&ListParams::default()).await;
     let locations = locations.map_err(|e| Error::api("list locations", e))?.items;
@@ -171,7 +171,7 @@ async fn find_default_password(
         access::repository_location(&repositories.leader.client, &repositories.leader.namespace, location, key).await?;
     let name = place.name();
     let repository = Repository { location: place, password: Secret::new(DEFAULT_PASSWORD) };
-    match run(key, repository, plimsoll_mover::Work::Snapshots, task).await {
+    match repositories.run_mover(key, repository, plimsoll_mover::Work::Snapshots, task).await {
         Ok(_) if adopt => Ok(Some(DEFAULT_PASSWORD.to_vec())),
         Ok(_) => Err(not_adopted(&repositories.leader.namespace, &name)),
         Err(MoverError::RepositoryNotFound { .. }) => Ok(None),

@@ -43,7 +43,7 @@ async fn lock_state<'k>(known: &'k Mutex<RepositoryState>, name: &str, task: &Ta
     if let Ok(free) = known.try_lock() {
         return free;
     }
-    let _waiting = task.wait(format!("waiting for another look at repository {name} to end"));
+    let _waiting = task.wait(format!("waiting for another check of repository {name} to end"));
     known.lock().await
 }
 

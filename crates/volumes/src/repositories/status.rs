@@ -91,7 +91,7 @@ async fn record_event(
                 repositories.leader.events.record(&about, EventType::Warning, "RepositoryWarning", warning).await;
             }
             if known != RepositoryPhase::Ready {
-                let what = if ensured.created { "the repository was made" } else { "the repository opens" };
+                let what = if ensured.created { "the repository was created" } else { "the repository can be opened" };
                 info!("BackupRepository {name}: {what}");
                 repositories.leader.events.record(&about, EventType::Normal, "Ready", what).await;
             }

@@ -59,7 +59,7 @@ impl EarlierRequests {
     }
 
     /// The requests that were not repeated.
-    pub fn rest(&mut self) -> (Vec<EarlierRequest>, Vec<EarlierRequest>) {
+    pub fn take_remaining(&mut self) -> (Vec<EarlierRequest>, Vec<EarlierRequest>) {
         (
             self.named.drain().map(|(_, request)| request).collect(),
             self.open.drain().flat_map(|(_, open)| open).collect(),
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(earlier.take_named("a").and_then(|request| request.name).as_deref(), Some("x"));
         assert_eq!(earlier.take_open("b").len(), 1);
         assert!(earlier.take_named("c").is_none() && earlier.take_open("c").is_empty());
-        let (named, open) = earlier.rest();
+        let (named, open) = earlier.take_remaining();
         assert!(named.is_empty() && open.is_empty());
     }
 }

@@ -75,7 +75,7 @@ impl SnapshotRestore {
         let mut live =
             PluginOperation::new(self.context.records(), record_subject, Arc::clone(&snapshotter), subject, task);
         live.begin().await?;
-        let answer = match self.made_earlier(name, id).await? {
+        let answer = match self.find_created_volume(name, id).await? {
             Some(made) => Ok(made),
             None => self.create_volume_from_snapshot(snapshot, &mut live).await?,
         };
@@ -98,7 +98,7 @@ impl SnapshotRestore {
     }
 
     /// The volume that an earlier server created for this restore. A volume that may exist without a known name is reported.
-    async fn made_earlier(&self, volume: &str, snapshot: &str) -> Result<Option<String>, Error> {
+    async fn find_created_volume(&self, volume: &str, snapshot: &str) -> Result<Option<String>, Error> {
         let known = self.context.earlier().take_named(volume);
         let open = self.context.earlier().take_open(volume);
         for request in open {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Labels that name a zone, the older one first.
 const LABELS: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
-/// What node affinities call it, by platform.
+/// Its keys in node affinities, by platform.
 const TOPOLOGIES: [&str; 5] = [
     "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/zone",

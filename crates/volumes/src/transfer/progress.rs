@@ -3,7 +3,7 @@
 use plimsoll_progress::{Node, Snapshot, State, Total, Unit};
 
 /// The current activity or wait of a transfer. A wait of the root takes precedence.
-pub fn doing(snapshot: &Snapshot) -> Option<&str> {
+pub fn current_activity(snapshot: &Snapshot) -> Option<&str> {
     let waits = |node: &&Node| node.state == State::Waiting;
     let whole = snapshot.root().filter(waits).and_then(|root| root.reason.as_deref());
     let current = || {

@@ -59,7 +59,7 @@ impl<T: Transfer> TransferRecord<T> {
     }
 
     /// Shows progress. Nothing waits for it, and one that does not arrive is followed by a newer one.
-    pub async fn show(&self, status: &Value) -> Result<(), Error> {
+    pub async fn write_progress(&self, status: &Value) -> Result<(), Error> {
         let patch = Patch::Merge(json!({ "status": status }));
         let answer = self.api.patch(&self.name, &PatchParams::default(), &patch).await;
         answer.map(|_| ()).map_err(|e| Error::api(format!("show progress of {}", self.name), e))

@@ -7,7 +7,7 @@ use super::Method;
 use crate::csi;
 use crate::snapshot_choice::{SnapshotChoice, snapshot_choice};
 
-/// What a backup requests of snapshots.
+/// The request of a backup for snapshots.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SnapshotRequest {
     /// `snapshotVolumes`.
@@ -16,7 +16,7 @@ pub struct SnapshotRequest {
     pub moves_data: bool,
 }
 
-/// What the cluster has for snapshots.
+/// The support of the cluster for snapshots.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SnapshotSupport {
     /// The VolumeSnapshotClasses; `None` if the cluster does not serve VolumeSnapshots.

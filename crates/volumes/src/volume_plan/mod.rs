@@ -74,7 +74,7 @@ pub async fn plan(
     namespace: &str,
     task: &Task,
 ) -> Result<Vec<PlannedVolume>, Error> {
-    task.say("looking at volumes");
+    task.say("reading volumes");
     let reading = VolumeReader { cluster, task };
     let mut planning = Planning { reading, policy, windows: HashMap::new(), claims: HashSet::new(), all: Vec::new() };
     let selected = SelectedItems { cluster, plan, item_filter, task };

@@ -18,7 +18,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v1", kind = "VolumePluginBackup", plural = "volumepluginbackups", namespaced,
         status = "VolumePluginBackupStatus",
-        doc = "A volume snapshot that a plugin makes, and how far it is.",
+        doc = "A volume snapshot that a plugin creates, and its progress.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct VolumePluginBackupSpec {
@@ -56,7 +56,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v1", kind = "VolumePluginRestore", plural = "volumepluginrestores", namespaced,
         status = "VolumePluginRestoreStatus",
-        doc = "A volume that a plugin restores from a snapshot, and how far it is.",
+        doc = "A volume that a plugin restores from a snapshot, and its progress.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct VolumePluginRestoreSpec {

@@ -37,7 +37,7 @@ pub struct Application {
     directory: PathBuf,
 }
 
-/// What it was at some moment.
+/// The state of the application at one moment.
 #[derive(Debug, PartialEq)]
 pub struct ApplicationState {
     /// Every object, without what any new object gets of its own.
@@ -66,25 +66,25 @@ impl Application {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         let object = serde_json::from_value(object)?;
         let made = self.api(group, &kind).create(&PostParams::default(), &object).await;
-        made.map(|_| ()).with_context(|| format!("cannot make a {kind} of the application"))
+        made.map(|_| ()).with_context(|| format!("cannot create a {kind} of the application"))
     }
 
-    /// Makes it, with a picture of how far that is.
-    pub async fn make(&self, objects: u32, bytes: u64) -> anyhow::Result<()> {
-        let operation = Operation::new(format!("making {APPLICATION}"), Clock::system());
+    /// Creates the application, with its progress on the terminal.
+    pub async fn create_all(&self, objects: u32, bytes: u64) -> anyhow::Result<()> {
+        let operation = Operation::new(format!("creating {APPLICATION}"), Clock::system());
         let (settings, database) = (operation.root().child("objects"), operation.root().child("database"));
         let work = async {
             self.create("", json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": APPLICATION } }))
                 .await?;
             self.create("", claim()).await?;
             self.create("", pod(bytes)).await?;
-            tokio::try_join!(self.make_objects(objects, &settings), self.fill(bytes, &database))?;
+            tokio::try_join!(self.create_objects(objects, &settings), self.fill(bytes, &database))?;
             anyhow::Ok(())
         };
         ProgressDisplay::new().show_while(&operation, work).await
     }
 
-    async fn make_objects(&self, objects: u32, task: &Task) -> anyhow::Result<()> {
+    async fn create_objects(&self, objects: u32, task: &Task) -> anyhow::Result<()> {
         let meter = task.meter(Unit::Items);
         meter.set_total(Total::Final(objects.into()));
         let make = |number: u32| {
@@ -104,7 +104,7 @@ impl Application {
     /// The pod fills its volume; this only watches.
     async fn fill(&self, bytes: u64, task: &Task) -> anyhow::Result<()> {
         let filled = tokio::time::timeout(Duration::from_mins(3), self.watch_fill(bytes, task)).await;
-        filled.context("the database did not begin: `kubectl describe pod` would say why")?
+        filled.context("the database did not start: run `kubectl describe pod` to see why")?
     }
 
     async fn watch_fill(&self, bytes: u64, task: &Task) -> anyhow::Result<()> {
@@ -112,7 +112,7 @@ impl Application {
         meter.set_total(Total::Growing(bytes));
         loop {
             if let Some(volume) = self.volume().await? {
-                look(&volume, &meter);
+                update_meter(&volume, &meter);
                 if volume.join("ready").exists() {
                     task.finish();
                     return Ok(());
@@ -122,7 +122,7 @@ impl Application {
         }
     }
 
-    /// Where the database's files lie.
+    /// The directory of the database's files.
     async fn volume(&self) -> anyhow::Result<Option<PathBuf>> {
         let claim = self.api("", "PersistentVolumeClaim").get_opt(DATABASE).await?;
         let name = claim.and_then(|claim| Some(claim.data.pointer("/spec/volumeName")?.as_str()?.to_owned()));
@@ -149,7 +149,7 @@ impl Application {
         for (group, kind) in KINDS {
             let own = self.api(group, kind).list(&ListParams::default()).await?.into_iter();
             for found in own.filter(|found| !CREATED_BY_THE_CLUSTER.contains(&(kind, found.name_any().as_str()))) {
-                objects.insert(format!("{kind}/{}", found.name_any()), essence(&found)?);
+                objects.insert(format!("{kind}/{}", found.name_any()), comparable_fields(&found)?);
             }
         }
         let volume = self.volume().await?.context("the database has no volume")?;
@@ -199,7 +199,7 @@ pub fn short(checksum: &str) -> String {
     checksum.chars().take(12).collect()
 }
 
-fn essence(found: &DynamicObject) -> anyhow::Result<Value> {
+fn comparable_fields(found: &DynamicObject) -> anyhow::Result<Value> {
     let mut object = serde_json::to_value(found)?;
     let own = found.labels().iter().filter(|(key, _)| !key.starts_with("velero.io/"));
     object["metadata"] = json!({ "labels": own.collect::<BTreeMap<_, _>>() });
@@ -239,7 +239,7 @@ fn object(kind: &str, number: u32) -> Value {
     }
 }
 
-fn look(volume: &Path, meter: &Meter) {
+fn update_meter(volume: &Path, meter: &Meter) {
     meter.set_done(size(&volume.join("tables")));
 }
 

@@ -24,7 +24,7 @@ use crate::exit::Outcome;
 use crate::subjects;
 use crate::{connect, wait};
 
-/// Where the server and its objects are.
+/// The namespace of the server and its objects.
 pub const NAMESPACE: &str = "velero";
 /// So long it may take until the first items are counted.
 const FIRST_ITEMS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -93,7 +93,7 @@ impl DemoEnvironment {
         let client = connect::client(&global).await?;
         let address = free_address()?;
         let token =
-            AccessToken::read_or_create(&client, NAMESPACE).await.context("cannot make the dashboard's token")?;
+            AccessToken::read_or_create(&client, NAMESPACE).await.context("cannot create the dashboard's token")?;
         let (config, place) = (kubeconfig.clone(), directory.to_owned());
         let server = SupervisedProcess::start(move || start_server(&config, &place, address));
         let agent = start_agent(&kubeconfig, directory)?;
@@ -101,7 +101,7 @@ impl DemoEnvironment {
         Ok(Self { client, kubeconfig, directory: directory.to_owned(), cluster, server, agent, dashboard })
     }
 
-    /// Where a browser finds the dashboard: the same place whichever server leads.
+    /// The URL of the dashboard, which does not depend on the leader.
     pub fn dashboard(&self) -> &str {
         &self.dashboard
     }
@@ -120,7 +120,7 @@ impl DemoEnvironment {
         Ok(())
     }
 
-    /// Waits for the end of it, with its picture.
+    /// Waits until a backup or restore has ended, and shows its progress.
     pub async fn wait_for(&self, reference: &Reference) -> anyhow::Result<()> {
         let outcome = wait::follow(&self.client, NAMESPACE, reference, None).await?;
         ensure!(outcome == Outcome::Success, "{} {} did not succeed", reference.kind.word(), reference.name);
@@ -128,7 +128,7 @@ impl DemoEnvironment {
     }
 
     /// The same; the server is killed once it has begun, and another one started.
-    pub async fn survive(&self, reference: &Reference) -> anyhow::Result<String> {
+    pub async fn wait_while_killing_server(&self, reference: &Reference) -> anyhow::Result<String> {
         let waiting = wait::follow(&self.client, NAMESPACE, reference, None);
         let (outcome, killed) = tokio::join!(waiting, self.kill_in_the_middle(reference));
         let note = killed?;
@@ -218,8 +218,8 @@ impl DemoEnvironment {
         Pid::from_raw(pid)
     }
 
-    /// Ends everything.
-    pub async fn strike(mut self) {
+    /// Stops the server, the agent and the cluster.
+    pub async fn shut_down(mut self) {
         self.server.task.abort();
         let _ = (&mut self.server.task).await;
         let _ = self.agent.kill().await;
@@ -308,5 +308,5 @@ async fn announced_kubeconfig(cluster: &mut Child) -> anyhow::Result<PathBuf> {
             return Ok(kubeconfig);
         }
     }
-    bail!("the local cluster ended before it was ready: `plimsoll local --run-pods` says why")
+    bail!("the local cluster ended before it was ready: run `plimsoll local --run-pods` to see why")
 }

@@ -33,7 +33,7 @@ pub async fn run(options: Demo) -> anyhow::Result<Outcome> {
         output::line(format!("then run `plimsoll top`, or open {}; Ctrl-C stops it", environment.dashboard()));
         super::server::stop_on_signal()?.cancelled().await;
     }
-    environment.strike().await;
+    environment.shut_down().await;
     played.map(|()| Outcome::Success)
 }
 
@@ -44,7 +44,7 @@ async fn run_steps(steps: &mut StepPrinter, environment: &DemoEnvironment, optio
         "create an application: namespace {APPLICATION} with {} objects and a database",
         options.objects
     ));
-    application.make(options.objects, bytes).await?;
+    application.create_all(options.objects, bytes).await?;
     let before = application.state().await?;
     steps.detail(format!(
         "{} objects, {} files of the database, {} MiB",
@@ -58,7 +58,7 @@ async fn run_steps(steps: &mut StepPrinter, environment: &DemoEnvironment, optio
     environment
         .create("velero.io/v1", "Backup", "demo", json!({ "spec": { "includedNamespaces": [APPLICATION] } }))
         .await?;
-    steps.detail(environment.survive(&backup).await?);
+    steps.detail(environment.wait_while_killing_server(&backup).await?);
 
     steps.print_step(&format!("delete namespace {APPLICATION} with its volume"));
     application.delete().await?;
@@ -66,7 +66,7 @@ async fn run_steps(steps: &mut StepPrinter, environment: &DemoEnvironment, optio
     steps.print_step("restore it; kill the server during the restore");
     let restore = Reference { kind: ResourceKind::Restore, name: "demo".into() };
     environment.create("velero.io/v1", "Restore", "demo", json!({ "spec": { "backupName": "demo" } })).await?;
-    steps.detail(environment.survive(&restore).await?);
+    steps.detail(environment.wait_while_killing_server(&restore).await?);
     application.wait_until_running().await?;
     let after = application.state().await?;
     before.compare(&after)?;
@@ -137,14 +137,14 @@ async fn stall(steps: &StepPrinter, environment: &DemoEnvironment) -> anyhow::Re
     let reference = Reference { kind: ResourceKind::Backup, name: "second".into() };
     let spec = json!({ "spec": { "includedNamespaces": [APPLICATION] } });
     environment.create("velero.io/v1", "Backup", "second", spec).await?;
-    let (waited, named) = tokio::join!(environment.wait_for(&reference), hang(environment, &reference));
+    let (waited, named) = tokio::join!(environment.wait_for(&reference), stall_mover(environment, &reference));
     let named = named?;
     waited?;
     steps.detail(named);
     Ok(())
 }
 
-async fn hang(environment: &DemoEnvironment, reference: &Reference) -> anyhow::Result<String> {
+async fn stall_mover(environment: &DemoEnvironment, reference: &Reference) -> anyhow::Result<String> {
     let mover = environment.stop_mover(reference).await?;
     environment.until_moving(&mover, &reference.name).await?;
     let stopped = Instant::now();

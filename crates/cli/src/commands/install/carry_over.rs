@@ -1,6 +1,6 @@
 //! The arguments of Velero's server: which of them the new server gets, and why it does not get the others.
 
-/// What becomes of a flag of Velero's server.
+/// The treatment of a flag of Velero's server.
 #[derive(Clone, Copy)]
 enum Treatment {
     /// The same flag.
@@ -79,12 +79,12 @@ const FLAGS: &[(&str, Treatment)] = &[
     ("volume-group-snapshot-label-key", SameUnless("velero.io/volume-group")),
 ];
 
-/// What the new server gets of the arguments of Velero's.
+/// The arguments of Velero's server that the new server gets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CarriedOver {
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// What it does not get, each with the reason.
+    /// The arguments that it does not get, each with the reason.
     pub dropped: Vec<String>,
 }
 

@@ -243,7 +243,7 @@ fn server_arguments(deployment: &Deployment) -> Vec<String> {
     servers.next().and_then(|server| server.args.clone()).unwrap_or_default()
 }
 
-/// What the new server gets from Velero's.
+/// Settings of Velero's server for the new server.
 fn carried_over_text(arguments: &[String]) -> Option<String> {
     (!arguments.is_empty()).then(|| format!("Carried over from Velero's server: {}", arguments.join(" ")))
 }

@@ -21,9 +21,9 @@ use super::protection;
 pub const SERVER_NAME: &str = "plimsoll";
 /// The agents: DaemonSet, ServiceAccount, roles.
 pub const AGENT_NAME: &str = "plimsoll-agent";
-/// Where the server serves the files of directory locations.
+/// The port for downloads from directory locations.
 pub(super) const DOWNLOADS: u16 = 8085;
-/// Where it serves the dashboard, the live stream and metrics.
+/// The port for the dashboard, the event stream and metrics.
 pub(super) const DASHBOARD: u16 = 8086;
 /// The port of the agents for progress requests.
 pub(super) const PROGRESS_PORT: u16 = 8087;
@@ -34,7 +34,7 @@ pub(super) const NAME: &str = "app.kubernetes.io/name";
 pub const SERVER_CONTAINER: &str = "velero";
 /// The volume that init containers copy plugins into, called as Velero calls it.
 pub const PLUGINS: &str = "plugins";
-/// Where the server looks for them.
+/// The directory of plugins in the server's container.
 pub const PLUGINS_DIRECTORY: &str = "/plugins";
 
 /// Everything, in the order in which it is applied.
@@ -70,7 +70,7 @@ pub fn all(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
-/// What is outside of the namespace, or in it and not the user's: for `uninstall`.
+/// The objects that `uninstall` removes: those outside of the namespace, and those in it that are not the user's.
 pub fn removable(namespace: &str) -> Vec<Value> {
     let mut all = vec![
         object("apps/v1", "DaemonSet", AGENT_NAME, Some(namespace)),

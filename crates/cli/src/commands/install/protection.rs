@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::objects::{AGENT_NAME, DASHBOARD, DOWNLOADS, NAME, PROGRESS_PORT, SERVER_NAME, object};
 
-/// Who may connect to the ports of the server and of the agents.
+/// The NetworkPolicies for the ports of the server and of the agents.
 pub fn network_policies(namespace: &str, agents: bool) -> Vec<Value> {
     let policy = |name: &str, ingress: Value| {
         let mut policy = object("networking.k8s.io/v1", "NetworkPolicy", name, Some(namespace));

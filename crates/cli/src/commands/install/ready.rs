@@ -45,7 +45,7 @@ pub async fn wait(client: &Client, namespace: &str, options: &Install) -> anyhow
     Ok(Outcome::Failed)
 }
 
-/// What is not ready yet.
+/// The workloads that are not ready yet.
 async fn missing(client: &Client, namespace: &str, agents: bool) -> kube::Result<Option<String>> {
     if let Some(why) = pods(client, namespace, SERVER_NAME).await? {
         return Ok(Some(why));

@@ -100,8 +100,8 @@ async fn stored_log(client: &Client, reference: &Reference) -> anyhow::Result<Op
     let named = |kind| names::Reference { kind, name: reference.name.clone() };
     let namespace = &reference.namespace;
     Ok(match reference.kind {
-        Kind::Backup => Some(logs::whole(client, namespace, &named(names::ResourceKind::Backup)).await?),
-        Kind::Restore => Some(logs::whole(client, namespace, &named(names::ResourceKind::Restore)).await?),
+        Kind::Backup => Some(logs::fetch_all(client, namespace, &named(names::ResourceKind::Backup)).await?),
+        Kind::Restore => Some(logs::fetch_all(client, namespace, &named(names::ResourceKind::Restore)).await?),
         Kind::ActionSet => action::kept_log(client, namespace, &named(names::ResourceKind::Action)).await?.text,
         _ => None,
     })

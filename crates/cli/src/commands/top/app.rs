@@ -45,7 +45,7 @@ pub enum View {
     Help,
 }
 
-/// What the last row asks or reports.
+/// The content of the last row: a question or a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
     None,
@@ -54,7 +54,7 @@ pub enum Prompt {
     Say(String),
 }
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserAction {
     None,
@@ -107,7 +107,7 @@ impl App {
     }
 
     /// Takes over the latest state of the cluster.
-    pub fn take(&mut self, lines: Vec<OperationSummary>, cluster: &ClusterState) {
+    pub fn update(&mut self, lines: Vec<OperationSummary>, cluster: &ClusterState) {
         (self.all, self.ready) = (lines, true);
         self.unseen.clone_from(&cluster.unseen);
         self.server_missing = causes::server_missing(cluster);
@@ -155,7 +155,7 @@ impl App {
         self.position().map(|place| &self.lines[place])
     }
 
-    /// What a key asks for.
+    /// The action of a key.
     pub fn key(&mut self, key: KeyCode) -> UserAction {
         match std::mem::replace(&mut self.prompt, Prompt::None) {
             Prompt::Filter => self.type_filter(key),

@@ -68,7 +68,7 @@ pub fn summary(lines: &[OperationSummary]) -> String {
 }
 
 /// The message for an empty list. Without a server it stays empty, so that is reported.
-pub fn nothing(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
+pub fn empty_text(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
     let mut text = vec![format!("No backups, restores or actions found in namespace {namespace}.")];
     if let Some(cause) = missing {
         text.extend([String::new(), format!("  {:6} {}", why::word(cause), cause.text)]);
@@ -78,9 +78,9 @@ pub fn nothing(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
 }
 
 /// One plain table, and below it the explanations of stuck operations.
-pub fn plain(lines: &[OperationSummary], cluster: &ClusterState) -> Vec<String> {
+pub fn plain_table(lines: &[OperationSummary], cluster: &ClusterState) -> Vec<String> {
     if lines.is_empty() && cluster.unseen.is_empty() {
-        return nothing(&cluster.namespace, causes::server_missing(cluster).as_ref());
+        return empty_text(&cluster.namespace, causes::server_missing(cluster).as_ref());
     }
     let header = ["NAME", "STATUS", "PROGRESS", "DONE", "AGE", "WHAT"].map(str::to_owned);
     let row = |line: &OperationSummary| {

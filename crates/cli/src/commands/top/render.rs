@@ -92,8 +92,8 @@ fn footer(app: &App) -> Line<'static> {
 fn draw_overview(frame: &mut Frame, area: Rect, app: &App) {
     let Some(selected) = app.line() else {
         let message = match (app.ready, app.filter.is_empty()) {
-            (false, _) => vec!["looking …".to_owned()],
-            (true, true) => list::nothing(&app.namespace, app.server_missing.as_ref()),
+            (false, _) => vec!["loading …".to_owned()],
+            (true, true) => list::empty_text(&app.namespace, app.server_missing.as_ref()),
             (true, false) => vec![format!("Nothing matches {:?}; Esc clears the filter.", app.filter)],
         };
         frame.render_widget(Text::from(wrap_all(&message, area.width)), area);

@@ -66,7 +66,7 @@ fn viewport((width, height): (u16, u16)) -> Viewport {
     if width == 0 || height == 0 { Viewport::Fixed(DEFAULT_AREA) } else { Viewport::Fullscreen }
 }
 
-/// What the terminal reports.
+/// An event of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     Key(KeyCode),
@@ -75,7 +75,7 @@ pub enum Input {
     Interrupt,
 }
 
-/// What is typed, and changes of size. The channel is closed when the terminal cannot be read any more.
+/// Starts to read keys and changes of size. The channel is closed when the terminal cannot be read any more.
 pub fn inputs() -> mpsc::UnboundedReceiver<Input> {
     let (sender, receiver) = mpsc::unbounded_channel();
     // Reading blocks and cannot be interrupted: it has its own thread, which ends with the process.

@@ -39,7 +39,7 @@ pub(super) fn update_entry<T: BlockableTransfer>(object: T, entries: &Entries<T>
     let mut entries = lock(entries);
     let entry = entries.entry(object.name_any()).or_default();
     if let Some(followed) = &mut entry.followed {
-        followed.show(&object);
+        followed.update(&object);
     }
     entry.latest = Some(object);
 }

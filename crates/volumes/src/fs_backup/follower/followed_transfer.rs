@@ -59,7 +59,7 @@ impl<T> FollowedTransfer<T> {
 
 impl<T: BlockableTransfer> FollowedTransfer<T> {
     /// Updates the task from the latest version of the transfer.
-    pub fn show(&mut self, object: &Arc<T>) {
+    pub fn update(&mut self, object: &Arc<T>) {
         let phase = object.phase();
         self.set_deadline(object);
         self.update_meters(object);
@@ -114,7 +114,7 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         }
         let (files, all) = progress::files(tree);
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
-        self.show_activity(progress::doing(tree), number(files), number(all));
+        self.show_activity(progress::current_activity(tree), number(files), number(all));
         self.set_liveness(tree.stall.as_ref().map(|stall| &*stall.message));
     }
 

@@ -72,7 +72,7 @@ impl<T: BlockableTransfer> Follower<T> {
         let mut entries = lock(&self.entries);
         let entry = entries.entry(name.to_owned()).or_default();
         if let Some(latest) = entry.latest.clone() {
-            followed.show(&latest);
+            followed.update(&latest);
         }
         entry.followed = Some(followed);
         receiver.map(|ended| ended.unwrap_or(Err(TransferLost::Unread))).boxed().shared()

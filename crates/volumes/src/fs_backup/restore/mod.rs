@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-use super::backup_content::{is_restorable, loss};
+use super::backup_content::{is_restorable, loss_reason};
 use super::follower::{Follower, TransferResult};
 use super::restore_wait_action::{ACTION, Expected, Pods, RestoreHelper, RestoreWaitAction, WaitContainerConfig};
 use super::restored_pod::RestoredPod;
@@ -89,7 +89,8 @@ impl FsRestore {
         mapper: &(impl ResourceMapper + ?Sized),
     ) -> Result<Option<Self>, Error> {
         let mut by_pod: HashMap<(String, String), Vec<PodVolumeBackup>> = HashMap::new();
-        for backup in parameters.backups.iter().filter(|backup| is_restorable(backup) || loss(backup).is_some()) {
+        for backup in parameters.backups.iter().filter(|backup| is_restorable(backup) || loss_reason(backup).is_some())
+        {
             let pod = backup.spec.pod.clone().unwrap_or_default();
             let key = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
             by_pod.entry(key).or_default().push(backup.clone());

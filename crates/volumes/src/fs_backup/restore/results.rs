@@ -10,7 +10,7 @@ use plimsoll_engine::Error;
 use plimsoll_engine::ports::VolumeRestoreResults;
 
 use super::{FsRestoreParameters, Work};
-use crate::fs_backup::backup_content::{is_restorable, loss, shortcoming};
+use crate::fs_backup::backup_content::{is_restorable, loss_reason, shortcoming};
 use crate::fs_backup::restored_pod::RestoredPod;
 use crate::fs_backup::volume_info;
 use crate::transfer::{TransferMessage, transfer_message};
@@ -19,7 +19,7 @@ use crate::volume_job::VolumeJob;
 impl Work {
     /// Reports the volumes of a restored pod whose data is not in the backup.
     pub(super) fn report_lost(&self, (namespace, pod): &(String, String), backups: &[PodVolumeBackup]) {
-        let lost = backups.iter().filter_map(|backup| Some((backup.spec.volume.as_deref()?, loss(backup)?)));
+        let lost = backups.iter().filter_map(|backup| Some((backup.spec.volume.as_deref()?, loss_reason(backup)?)));
         let lines = lost.map(|(volume, why)| format!("volume {namespace}/{pod}/{volume} is not restored: {why}"));
         self.state().errors.extend(lines.map(|line| (namespace.clone(), line)));
     }

@@ -40,7 +40,7 @@ impl SnapshotBackup {
         Ok(if let Some(id) = self.find_snapshot(volume).await? {
             self.warn(
                 namespace,
-                format!("snapshot {id} of volume {volume} is there, by the plugin's own record: {error}"),
+                format!("snapshot {id} of volume {volume} exists according to the plugin's own record: {error}"),
             );
             Ok(id)
         } else {
@@ -78,7 +78,7 @@ impl SnapshotBackup {
 
     /// Deletes snapshots of an earlier attempt whose volumes are no longer part of the backup.
     pub(super) async fn delete_orphans(&self) -> Result<(), Error> {
-        let (named, open) = self.context.earlier().rest();
+        let (named, open) = self.context.earlier().take_remaining();
         for request in named {
             let Effect::Snapshot { location, volume, .. } = &request.effect else { continue };
             let id = request.name.clone().unwrap_or_default();

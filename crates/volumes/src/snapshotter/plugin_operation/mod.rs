@@ -170,7 +170,7 @@ impl PluginOperation {
                 if let Some(fault) = fault {
                     self.task.hint(fault.to_string());
                 }
-                self.show(&progress);
+                self.update_task(&progress);
                 self.write(&self.status(&progress)).await;
                 match (progress.completed, progress.error.is_empty()) {
                     (false, _) => PluginState::InProgress(progress),

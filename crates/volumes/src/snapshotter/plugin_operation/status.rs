@@ -14,7 +14,7 @@ use crate::snapshotter::records::{has_ended, has_failed, text};
 
 impl PluginOperation {
     /// Shows the progress as a task.
-    pub(super) fn show(&self, progress: &ItemOperationProgress) {
+    pub(super) fn update_task(&self, progress: &ItemOperationProgress) {
         let unit = if progress.counts_bytes() { Unit::Bytes } else { Unit::Steps };
         for task in [&self.task, &self.own.root()] {
             let meter = task.meter(unit);
@@ -75,7 +75,7 @@ impl PluginOperation {
         if let Some(fault) = fault {
             self.task.hint(fault.to_string());
         }
-        self.show(&progress);
+        self.update_task(&progress);
         match (has_ended(record), has_failed(record)) {
             (true, true) if message.is_empty() => PluginState::Ended(Err(sanitize(text(record, "/status/phase")))),
             (true, true) => PluginState::Ended(Err(message)),

@@ -72,7 +72,7 @@ fn app() -> App {
 
 fn app_with(cluster: &ClusterState) -> App {
     let mut app = App::new("velero", "");
-    app.take(Overview::default().list_operations(cluster), cluster);
+    app.update(Overview::default().list_operations(cluster), cluster);
     app
 }
 
@@ -201,7 +201,7 @@ fn cancel_asks_for_confirmation_and_is_refused_where_velero_cannot_cancel() {
         &json!({ "spec": { "volume": "data", "pod": { "namespace": "shop", "name": "db-1" } }, "status": { "phase": "InProgress" } }),
     );
     let cluster = ClusterState::new("velero", now()).with(Kind::PodVolumeBackup, orphan);
-    app.take(Overview::default().list_operations(&cluster), &cluster);
+    app.update(Overview::default().list_operations(&cluster), &cluster);
     assert_eq!(press(&mut app, "c"), UserAction::None);
     assert!(picture(&mut app, 80, 24).contains("Cancel podvolumebackup/lost?"));
     assert_eq!(press(&mut app, "n"), UserAction::None, "anything but y is no");
@@ -212,16 +212,16 @@ fn cancel_asks_for_confirmation_and_is_refused_where_velero_cannot_cancel() {
 fn an_empty_list_names_a_missing_server_and_the_next_command() {
     let mut cluster = ClusterState::new("backups", now());
     let mut app = App::new("backups", "");
-    app.take(Vec::new(), &cluster);
+    app.update(Vec::new(), &cluster);
     assert!(!picture(&mut app, 120, 24).contains("server"), "no server was looked for");
     cluster.put(Kind::Deployment, Vec::new());
-    app.take(Vec::new(), &cluster);
+    app.update(Vec::new(), &cluster);
     let drawn = picture(&mut app, 120, 24);
     assert!(drawn.contains("No backups, restores or actions found in namespace backups."), "{drawn}");
     assert!(drawn.contains("neither Plimsoll nor Velero has a ready server in namespace backups"), "{drawn}");
     assert!(drawn.contains("next   plimsoll -n backups install --help"), "{drawn}");
     assert_eq!(
-        super::super::list::plain(&[], &cluster)[0],
+        super::super::list::plain_table(&[], &cluster)[0],
         "No backups, restores or actions found in namespace backups."
     );
 }
@@ -229,8 +229,8 @@ fn an_empty_list_names_a_missing_server_and_the_next_command() {
 #[test]
 fn an_empty_list_is_readable_on_a_narrow_terminal() {
     let mut app = App::new("backups", "");
-    assert!(picture(&mut app, 40, 10).contains("looking …"));
-    app.take(Vec::new(), &ClusterState::new("backups", now()));
+    assert!(picture(&mut app, 40, 10).contains("loading …"));
+    app.update(Vec::new(), &ClusterState::new("backups", now()));
     let text = picture(&mut app, 40, 10);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[1..3], ["No backups, restores or actions found in", "namespace backups."], "{text}");

@@ -1,4 +1,4 @@
-//! What a restored pod waits for: a file in each of its volumes, which its first container takes away when all of them are there.
+//! The markers that a restored pod waits for: a file in each of its volumes. Its first container removes them once all of them exist.
 //!
 //! ```text
 //!  moved (durable, in the custom resource) ─▶ put ─▶ the container sees it ─▶ the container removes it and ends ─▶ containers start
@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::volume_io::on_volume;
 
-/// Where the files lie, below each volume.
+/// The directory of the markers, below each volume.
 const FOLDER: &str = ".velero";
 /// How long a container that has seen the file may take to end, by its status.
 pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_handshake_replaces_what_earlier_restores_left_and_follows_no_link() {
+    fn the_marker_replaces_what_earlier_restores_left_and_follows_no_link() {
         let volume = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), volume.path().join(FOLDER)).unwrap();
