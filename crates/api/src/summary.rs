@@ -7,14 +7,20 @@ use crate::macros::wire_struct;
 wire_struct! {
     /// Progress, rate, remaining time and stall of the work.
     pub struct ProgressSummary {
-        /// Percent done with two decimals, truncated: `43.33`; `~43.33` while the total still grows.
+        /// Percent done with two decimals, truncated: `43.33`; `~43.33` while part of the total is an estimate; `≥43.33` while it is held because the total grew.
         pub percent: Option<String>,
         /// Units processed per second, recently.
         pub rate: Option<i64>,
         /// What the rate counts: `bytes`, `items`, `files` or `steps`.
         pub unit: Option<String>,
-        /// Seconds left, as a range: minimum, maximum.
+        /// Seconds left, as a range: from p10 to p90.
         pub seconds_left: Option<[i64; 2]>,
+        /// Where the seconds left come from: `pace` (of this run), `history` (of earlier runs) or `plan` (sizes and usual rates).
+        pub from: Option<String>,
+        /// What the seconds left are computed from; human-readable.
+        pub estimate: Option<String>,
+        /// Path of the task that the end waits for.
+        pub waits_for: Option<String>,
         /// When the work last advanced.
         pub last_advance: Option<Time>,
         /// Path of the task that is running now.

@@ -36,6 +36,13 @@ struct Event {
     unit: Option<Unit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds_left: Option<[u64; 2]>,
+    /// Where the seconds left come from: `pace`, `history` or `plan`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     waits: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,6 +135,9 @@ fn event(subject: &Subject, now: Timestamp) -> Event {
         rate: live("/status/plimsoll/rate").and_then(Value::as_u64),
         unit: live("/status/plimsoll/unit").and_then(|unit| serde_json::from_value(unit.clone()).ok()),
         seconds_left: live("/status/plimsoll/secondsLeft").and_then(|left| serde_json::from_value(left.clone()).ok()),
+        from: live("/status/plimsoll/from").and_then(Value::as_str).map(str::to_owned),
+        estimate: live("/status/plimsoll/estimate").and_then(Value::as_str).map(str::to_owned),
+        waits_for: live("/status/plimsoll/waitsFor").and_then(Value::as_str).map(str::to_owned),
         waits,
         current: live("/status/plimsoll/task").and_then(Value::as_str).map(str::to_owned),
         stalled,
@@ -153,6 +163,7 @@ fn refresh(event: &mut Event, tree: &Snapshot, now: Timestamp) {
     event.rate = speed.rate;
     event.unit = speed.rate.map(|_| speed.unit);
     event.seconds_left = speed.left.map(|left| [left.low, left.high]);
+    event.explain(tree);
     event.waits = waits(tree);
     event.current = tree.current().map(|node| node.label().to_string());
     event.stalled = tree.stall.as_ref().map(|stall| {
@@ -161,6 +172,16 @@ fn refresh(event: &mut Event, tree: &Snapshot, now: Timestamp) {
     });
     if event.state == "Running" || event.state == "Stalled" {
         event.state = if event.stalled.is_some() { "Stalled" } else { "Running" };
+    }
+}
+
+impl Event {
+    /// Why the time left is what it is.
+    fn explain(&mut self, tree: &Snapshot) {
+        let why = tree.explanation();
+        self.from = why.as_ref().map(|why| why.from.name().to_owned());
+        self.waits_for = why.as_ref().and_then(|why| why.waits_for.as_ref()).map(|path| path.to_string());
+        self.estimate = why.map(|why| why.text).filter(|text| !text.is_empty());
     }
 }
 
@@ -202,6 +223,9 @@ fn observed(object: &Object, explanation: &Explanation, now: Timestamp) -> Event
         rate: speed.rate.filter(|_| !ended),
         unit: speed.rate.filter(|_| !ended).map(|_| speed.unit),
         seconds_left: speed.left.filter(|_| !ended).map(|left| [left.low, left.high]),
+        from: None,
+        estimate: None,
+        waits_for: None,
         waits: if ended { Vec::new() } else { waits(&explanation.tree) },
         current: explanation.tree.current().filter(|_| !ended).map(|node| node.label().to_string()),
         stalled,

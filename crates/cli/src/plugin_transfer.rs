@@ -124,7 +124,7 @@ impl PluginTransfer {
         let (done, completed) = (self.bytes_done.unwrap_or(0), self.phase.eq_ignore_ascii_case("Completed"));
         // What the server says of a plugin's numbers: they may go back.
         let put_right = record.pointer("/status/plimsoll/percent").and_then(Value::as_str).filter(|_| !completed);
-        let put_right = put_right.map(|percent| clean(percent.trim_start_matches('~')));
+        let put_right = put_right.map(|percent| clean(percent.trim_start_matches(['~', '≥'])));
         self.percent = put_right.or_else(|| self.total_bytes.map(|total| percent_string(done, total, completed)));
         if self.is_ended() {
             self.rate = None;

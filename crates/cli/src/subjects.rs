@@ -96,7 +96,7 @@ impl Subject {
         let field = |name: &str| self.number(&format!("/status/progress/{name}"));
         let percent = self.text("/status/plimsoll/percent");
         let total = self.object.pointer("/status/progress/totalItems").and_then(Value::as_u64);
-        let total = match (total, percent.is_some_and(|text| text.starts_with('~'))) {
+        let total = match (total, percent.is_some_and(|text| text.starts_with(['~', '≥']))) {
             (None, _) => Total::Unknown,
             (Some(total), true) => Total::Growing(total),
             (Some(total), false) => Total::Final(total),

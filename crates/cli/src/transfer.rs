@@ -105,7 +105,7 @@ pub struct Transfer {
 
 /// The agent marks the percentage of a total that may still grow.
 fn is_estimate(live: &ProgressSummary) -> bool {
-    live.percent.as_deref().is_some_and(|percent| percent.starts_with('~'))
+    live.percent.as_deref().is_some_and(|percent| percent.starts_with(['~', '≥']))
 }
 
 fn count(number: Option<i64>) -> Option<u64> {
@@ -181,7 +181,7 @@ impl Transfer {
         let volume = &self.volume;
         match self.phase.as_str() {
             // An estimate is no total that is known.
-            "InProgress" | "Canceling" => match self.percent().filter(|percent| !percent.starts_with('~')) {
+            "InProgress" | "Canceling" => match self.percent().filter(|percent| !percent.starts_with(['~', '≥'])) {
                 Some(percent) => format!("{volume} ({percent}%)"),
                 None => volume.clone(),
             },

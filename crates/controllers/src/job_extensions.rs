@@ -47,11 +47,14 @@ pub fn transfer_timeout<K: Lifecycle<Context = Context>>(job: &Job<K>) -> (Durat
 
 /// The subject of a job, as whatever works on its volumes needs it.
 pub fn volume_job<K: Lifecycle>(job: &Job<K>, stages: &Stages) -> VolumeJob {
+    let stage = stages.stage("volumes");
     VolumeJob {
         name: job.id.name.clone(),
         uid: job.id.uid.clone(),
         owner: job.id.owner(),
-        task: stages.planned("volumes"),
+        task: stage.task.clone(),
+        stage,
+        history: Arc::clone(&job.history),
     }
 }
 

@@ -34,6 +34,7 @@ mod write_budget;
 
 pub use active_operations::ActiveOperations;
 pub use event_recorder::{EventRecorder, EventType};
+pub use history::{HISTORY_LABEL, HistoryRecord};
 pub use journal::ConfigMapJournal;
 pub use leader_client::LeaderClient;
 pub use lifecycle::{Completion, Job, Lifecycle, OperationRuntime, Requirements, SubjectState};

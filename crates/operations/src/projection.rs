@@ -15,12 +15,15 @@ use crate::progress_floor::ItemCounters;
 pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
     let root = snapshot.root();
     let current = snapshot.current();
-    let speed = snapshot.speed();
+    let (speed, explanation) = (snapshot.speed(), snapshot.explanation());
     ProgressSummary {
         percent: snapshot.percent().map(|percent| percent.to_string()),
         rate: speed.rate.and_then(|rate| i64::try_from(rate).ok()),
         unit: speed.rate.map(|_| unit_word(speed.unit, 0).to_owned()),
         seconds_left: speed.left.map(|left| [seconds(left.low), seconds(left.high)]),
+        from: explanation.as_ref().map(|why| why.from.name().to_owned()),
+        estimate: explanation.as_ref().map(|why| why.text.clone()).filter(|text| !text.is_empty()),
+        waits_for: explanation.and_then(|why| why.waits_for).map(|path| path.to_string()),
         last_advance: root.map(|root| ago(now, root.ages.advance)),
         task: current.map(|node| node.label().to_string()),
         stalled: snapshot.stall.as_ref().map(|stall| Stall {

@@ -121,7 +121,7 @@ fn patch(status: &Value) -> Vec<u8> {
 /// A merge patch leaves alone what it does not name: a stall that is over, a time left that is no longer known, must be
 /// named as null.
 pub fn summary_patch(summary: &ProgressSummary) -> Value {
-    let mut value = json!({ "percent": null, "rate": null, "unit": null, "secondsLeft": null, "lastAdvance": null, "task": null, "stalled": null });
+    let mut value = json!({ "percent": null, "rate": null, "unit": null, "secondsLeft": null, "from": null, "estimate": null, "waitsFor": null, "lastAdvance": null, "task": null, "stalled": null });
     let shown = serde_json::to_value(summary).unwrap_or_default();
     if let (Some(value), Value::Object(shown)) = (value.as_object_mut(), shown) {
         value.extend(shown);

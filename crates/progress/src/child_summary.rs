@@ -1,9 +1,10 @@
-//! What the children of a task add up to: a mean, a sum, a bound.
+//! What the children of a task add up to: a share of the work, a time left.
 
 use std::time::Duration;
 
+use crate::estimate::Sequence;
 use crate::percent::Percent;
-use crate::rate::TimeLeft;
+use crate::queue::Job;
 use crate::snapshot::Node;
 use crate::state::State;
 
@@ -15,7 +16,21 @@ pub(crate) struct ChildSummary {
     pub(crate) measured: bool,
     pub(crate) advance: Option<Duration>,
     shares: Shares,
-    pub(crate) left: Left,
+    /// Those that follow one another.
+    pub(crate) sequence: Sequence,
+    /// Those that wait for their turn.
+    pub(crate) jobs: Vec<Job>,
+}
+
+/// What one child adds to the share of its parent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    /// What it has reached of its work.
+    pub(crate) reached: f64,
+    /// Its work in seconds, if it is known.
+    pub(crate) weight: Option<f64>,
+    /// Part of its work is estimated.
+    pub(crate) estimated: bool,
 }
 
 /// The sums behind a weighted mean.
@@ -23,60 +38,42 @@ pub(crate) struct ChildSummary {
 struct Shares {
     all: f64,
     count: f64,
+    settled: f64,
     weighted: f64,
     weight: f64,
     weighed: f64,
-    weighed_all: f64,
+    weighed_settled: f64,
 }
 
 impl Shares {
-    fn add(&mut self, fraction: f64, expected: Option<Duration>) {
-        self.all += fraction;
+    fn add(&mut self, share: Share, state: State) {
+        // Nothing remains of what has failed. What was interrupted is taken up again.
+        let settled = if matches!(state, State::Failed | State::Cancelled) { 1.0 } else { share.reached };
+        self.all += share.reached;
+        self.settled += settled;
         self.count += 1.0;
-        if let Some(expected) = expected {
-            self.weighted += fraction * expected.as_secs_f64();
-            self.weight += expected.as_secs_f64();
+        if let Some(weight) = share.weight {
+            self.weighted += settled * weight;
+            self.weight += weight;
             self.weighed += 1.0;
-            self.weighed_all += fraction;
+            self.weighed_settled += settled;
         }
     }
 
-    /// The mean, by expected duration where that is known. A task of unknown duration weighs as much as the average one of
-    /// known duration.
+    /// The mean, by expected work where that is known. A task of unknown work weighs as much as the average one of known work.
     fn mean(&self, equal: bool) -> Option<f64> {
         if self.count == 0.0 {
             return None;
         }
-        if equal || self.weight <= 0.0 {
+        if equal {
             return Some(self.all / self.count);
+        }
+        if self.weight <= 0.0 {
+            return Some(self.settled / self.count);
         }
         let usual = self.weight / self.weighed;
         let rest = self.count - self.weighed;
-        Some((self.weighted + usual * (self.all - self.weighed_all)) / (self.weight + usual * rest))
-    }
-}
-
-/// Bounds for the time that tasks need together: all at once, or one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Left {
-    longest: u64,
-    sum: u64,
-    missing: bool,
-}
-
-impl Left {
-    fn add(&mut self, left: Option<TimeLeft>) {
-        match left {
-            Some(left) => {
-                self.longest = self.longest.max(left.low);
-                self.sum = self.sum.saturating_add(left.high);
-            }
-            None => self.missing = true,
-        }
-    }
-
-    pub(crate) fn together(&self) -> Option<TimeLeft> {
-        (!self.missing && self.longest > 0).then_some(TimeLeft { low: self.longest, high: self.sum.max(self.longest) })
+        Some((self.weighted + usual * (self.settled - self.weighed_settled)) / (self.weight + usual * rest))
     }
 }
 
@@ -91,16 +88,13 @@ impl ChildSummary {
         self.shares.mean(equal)
     }
 
-    pub(crate) fn add(&mut self, child: &Node, fraction: f64) {
+    pub(crate) fn add(&mut self, child: &Node, share: Share) {
         let open = child.state.is_open();
         let unknown = child.percent.is_none() && !child.meters.is_empty();
         self.active |= child.state.is_active();
-        self.approximate |= open && (unknown || child.percent.is_some_and(Percent::is_approximate));
+        self.approximate |= open && (unknown || share.estimated || child.percent.is_some_and(Percent::is_approximate));
         self.measured |= child.percent.is_some() || matches!(child.state, State::Pending | State::Skipped);
         self.advance = Some(self.advance.map_or(child.ages.advance, |age| age.min(child.ages.advance)));
-        self.shares.add(fraction, child.expected);
-        if open {
-            self.left.add(child.left);
-        }
+        self.shares.add(share, child.state);
     }
 }

@@ -1,7 +1,6 @@
 //! What a user asked for: the handle on a whole tree.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::resume;
@@ -9,7 +8,7 @@ use crate::snapshot::Snapshot;
 use crate::stall::StallRule;
 use crate::state::{Ending, State};
 use crate::task::Task;
-use crate::tree::Tree;
+use crate::tree::{Earlier, Tree};
 use crate::wait::Wait;
 
 /// One operation and its tree of tasks. Cheap to clone.
@@ -47,11 +46,10 @@ impl Operation {
         self
     }
 
-    /// How long the tasks at these paths (empty for the whole) took in earlier runs of the same kind. It is their weight in
-    /// the percentage, and the time left until their own pace is known.
-    pub fn expect(&self, durations: impl IntoIterator<Item = (String, Duration)>) {
-        let durations = durations.into_iter().map(|(path, duration)| (path.into(), duration));
-        self.root.tree().set_usual(durations.collect());
+    /// What earlier runs of the same operation showed: the weight of tasks in the percentage, and their time left until their own
+    /// pace is known.
+    pub fn expect(&self, earlier: Earlier) {
+        self.root.tree().set_earlier(earlier);
     }
 
     /// Its name.

@@ -8,16 +8,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// All of it, in hundredths of a percent.
 const WHOLE: u16 = 10_000;
 
-/// A percentage with two decimals, as shown. Written `43.33`, or `~43.33` while the total may still grow.
+/// A percentage with two decimals, as shown. Written `43.33`, `~43.33` while part of the total is an estimate, or `≥43.33` while it
+/// is held because the total grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Percent {
     hundredths: u16,
     approximate: bool,
+    held: bool,
 }
 
 impl Percent {
     /// 100.00
-    pub const COMPLETE: Self = Self { hundredths: WHOLE, approximate: false };
+    pub const COMPLETE: Self = Self { hundredths: WHOLE, approximate: false, held: false };
 
     /// `settled` of `total` while the work goes on: exact arithmetic, cut to two decimals, at most 99.99.
     pub fn of(settled: u64, total: u64) -> Self {
@@ -35,18 +37,23 @@ impl Percent {
     }
 
     fn running(hundredths: u16) -> Self {
-        Self { hundredths: hundredths.min(WHOLE - 1), approximate: false }
+        Self { hundredths: hundredths.min(WHOLE - 1), ..Self::default() }
     }
 
     /// The same value, marked as approximate or not.
     #[must_use]
     pub fn approximately(self, approximate: bool) -> Self {
-        Self { approximate, ..self }
+        Self { approximate, held: false, ..self }
     }
 
-    /// Whether the total behind it may still grow.
+    /// Whether the total behind it may still change.
     pub fn is_approximate(self) -> bool {
-        self.approximate
+        self.approximate || self.held
+    }
+
+    /// Whether it is held: less is done of the total as it is known now.
+    pub fn is_held(self) -> bool {
+        self.held
     }
 
     /// Hundredths of a percent, 0 to 10000.
@@ -70,23 +77,34 @@ impl Percent {
         Self { hundredths: self.hundredths.min(WHOLE - 1), ..self }
     }
 
-    /// The greater value of the two, with the mark of `self`.
+    /// The greater value of the two. A floor that is greater holds the value.
     #[must_use]
     pub(crate) fn at_least(self, floor: u16) -> Self {
+        let held = self.held || floor > self.hundredths;
+        Self { hundredths: self.hundredths.max(floor), approximate: self.approximate && !held, held }
+    }
+
+    /// The greater value of the two, with the mark of `self`: what is below the floor is counted again, and no plan grew.
+    #[must_use]
+    pub(crate) fn floored(self, floor: u16) -> Self {
         Self { hundredths: self.hundredths.max(floor), ..self }
     }
 }
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = if self.approximate { "~" } else { "" };
+        let mark = match (self.held, self.approximate) {
+            (true, _) => "≥",
+            (false, true) => "~",
+            (false, false) => "",
+        };
         write!(f, "{mark}{}.{:02}", self.hundredths / 100, self.hundredths % 100)
     }
 }
 
 /// A text that is no percentage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a percentage such as 43.33 or ~43.33")]
+#[error("{0:?} is not a percentage such as 43.33, ~43.33 or ≥43.33")]
 pub struct NotAPercentage(String);
 
 impl FromStr for Percent {
@@ -94,7 +112,8 @@ impl FromStr for Percent {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || NotAPercentage(text.chars().take(32).collect());
-        let digits = text.strip_prefix('~').unwrap_or(text);
+        let held = text.starts_with('≥');
+        let digits = text.strip_prefix(['~', '≥']).unwrap_or(text);
         let (whole, decimals) = digits.split_once('.').ok_or_else(wrong)?;
         let all_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         if whole.len() > 3 || decimals.len() != 2 || !all_digits(whole) || !all_digits(decimals) {
@@ -102,7 +121,7 @@ impl FromStr for Percent {
         }
         let hundredths = format!("{whole}{decimals}").parse::<u32>().map_err(|_| wrong())?;
         let hundredths = u16::try_from(hundredths).ok().filter(|value| *value <= WHOLE).ok_or_else(wrong)?;
-        Ok(Self { hundredths, approximate: digits.len() != text.len() })
+        Ok(Self { hundredths, approximate: !held && digits.len() != text.len(), held })
     }
 }
 

@@ -31,12 +31,12 @@ const ESTIMATE_STABLE_UPDATES: u32 = 3;
 /// A time left beyond this is no information.
 const MAX_TIME_LEFT: f64 = 30.0 * 86_400.0;
 
-/// How long it will take: between `low` and `high` seconds. Never zero.
+/// How long it will take: between `low` and `high` seconds, from p10 to p90. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeLeft {
-    /// At least this many seconds, if all goes as well as it went at its best.
+    /// It takes longer than this in nine of ten cases.
     pub low: u64,
-    /// At most this many, if it goes on as slowly as it went at its slowest.
+    /// It takes less than this in nine of ten cases.
     pub high: u64,
 }
 

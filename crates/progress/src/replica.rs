@@ -144,6 +144,8 @@ impl Replica {
                 reason: Some(Arc::clone(&reason)),
                 rate: None,
                 left: None,
+                from: None,
+                waits_for: None,
                 reported_left: None,
                 stall: None,
                 overdue: false,
@@ -180,6 +182,9 @@ impl Replica {
                 if node.path.is_empty() { Arc::clone(&place) } else { join(&place, &node.path).into() };
             if let Some(stall) = &mut node.stall {
                 stall.task = Arc::clone(&path);
+            }
+            if let Some(waits_for) = &mut node.waits_for {
+                *waits_for = join(&place, waits_for).into();
             }
             if node.path.is_empty() {
                 node.name = Arc::clone(name);
@@ -251,7 +256,7 @@ fn raised(node: &Node, floor: &Node) -> Node {
         }
     }
     if let Some(shown) = floor.percent.filter(|_| node.state != State::Skipped) {
-        let percent = node.percent.unwrap_or(shown).at_least(shown.hundredths());
+        let percent = node.percent.unwrap_or(shown).floored(shown.hundredths());
         // What is at work again is not complete, whatever an earlier process thought.
         node.percent = Some(if node.state == State::Done { percent } else { percent.below_whole() });
     }

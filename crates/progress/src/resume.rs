@@ -9,6 +9,7 @@ use crate::state::State;
 use crate::task_cell::{Cell, TaskFields};
 use crate::text::clean;
 use crate::tree::Tree;
+use crate::work::Work;
 
 /// The reason of a task that was running in a process that is gone.
 pub(crate) fn taken_over_from(who: &str) -> Arc<str> {
@@ -33,7 +34,7 @@ fn put_back(tree: &Tree, root: &Arc<Cell>, node: &Node, who: &str) {
             let mut now_live = root.live();
             now_live.meters = live.meters;
             now_live.started = live.started;
-            now_live.expected = live.expected;
+            now_live.work = live.work;
             drop(now_live);
             Some(Arc::clone(root))
         }
@@ -64,8 +65,10 @@ fn saved_live(tree: &Tree, node: &Node, who: &str) -> TaskFields {
         started: node.ages.elapsed.map(began),
         ended: ended.then(|| began(elapsed) + elapsed),
         signalled: now,
+        queued: node.ages.queued,
         signals: node.signals,
-        expected: node.expected,
+        work: node.expected.map(Work::fixed),
+        runs_on: node.runs_on.clone(),
         quiet: node.quiet,
         orphaned: true,
         ..TaskFields::default()

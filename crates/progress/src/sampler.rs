@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::counts::Counts;
+use crate::queue::Outlook;
 use crate::rate::Window;
 use crate::snapshot::{Node, Snapshot};
 use crate::snapshot_builder::{self, Draft};
@@ -26,8 +27,11 @@ pub(crate) struct Track {
     pub(crate) shown: Vec<Counts>,
     /// The greatest percentage shown, in hundredths; nothing before the first.
     pub(crate) percent: Option<u16>,
-    /// The greatest share shown.
+    /// The greatest share shown, and the one that was last computed: what the task above counts.
     pub(crate) fraction: f64,
+    pub(crate) computed: f64,
+    /// When its queue was last simulated, with so many transfers, and what came of it.
+    pub(crate) outlook: Option<(Duration, usize, Option<Outlook>)>,
     pub(crate) window: Window,
     pub(crate) cadence: Cadence,
     counted: Fingerprint,
@@ -74,6 +78,7 @@ impl Sampler {
         if let Some(percent) = saved.percent {
             track.percent = Some(percent.hundredths());
             track.fraction = percent.fraction();
+            track.computed = track.fraction;
         }
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::child_summary::ChildSummary;
+use crate::child_summary::{ChildSummary, Share};
 use crate::counts::{Counts, Total};
+use crate::estimate::{Estimate, seconds};
 use crate::percent::Percent;
-use crate::rate::TimeLeft;
+use crate::queue::{self, Job, JobState};
+use crate::rate::{TimeLeft, as_f64};
 use crate::sampler::Track;
 use crate::snapshot::{Ages, FoldedCounts, Node, Snapshot};
 use crate::stall::StallRule;
@@ -15,6 +17,7 @@ use crate::state::State;
 use crate::task_cell::{Cell, PARENT_ENDED, TaskFields, lock};
 use crate::tree::Tree;
 use crate::tree_order::TreeOrder;
+use crate::work::{Basis, Source, Work};
 
 /// What is known about a node on its way, and what its children add to it.
 #[derive(Debug)]
@@ -28,7 +31,12 @@ pub(crate) struct Draft {
     pub(crate) patient: bool,
     pub(crate) liveness: Option<Arc<str>>,
     equal_weights: bool,
-    expected_by_history: bool,
+    work: Option<Work>,
+    slots: Option<usize>,
+    /// How long it will take from now.
+    estimate: Option<Estimate>,
+    /// The child that its end waits for.
+    critical: Option<usize>,
     /// Nodes of other processes, each list headed by its root.
     grafts: Vec<Vec<Node>>,
     /// Another process whose work this is, and how long it has been silent.
@@ -58,13 +66,17 @@ pub(crate) fn snapshot(
     for place in (0..nodes.len()).rev() {
         let track = &mut tracks[order.cells[place]];
         complete(&mut drafts[place], &mut nodes[place], track, now);
+        nodes[place].waits_for = drafts[place].critical.and_then(|child| path_to_end(nodes.get(child)?));
         if let Some(parent) = order.parents[place] {
             let (above, rest) = drafts.split_at_mut(place);
-            above[parent].take_child(&rest[0], &nodes[place], track);
+            above[parent].take_child(&rest[0], &nodes[place], track, place);
         }
     }
     if drafts.iter().any(|draft| draft.hidden || !draft.grafts.is_empty()) {
         nodes = with_grafts(nodes, drafts, &order.parents);
+    }
+    if let Some(root) = nodes.first_mut().filter(|root| root.state.is_open()) {
+        root.earlier = tree.earlier_runs();
     }
     let stall = deepest_stall(&nodes);
     Snapshot { operation: Arc::clone(&tree.name), nodes, stall }
@@ -91,7 +103,10 @@ fn read(
         patient: live.waits.last().is_some_and(|wait| wait.patient) || live.state == State::TakenOver,
         liveness: live.liveness.clone(),
         equal_weights: live.equal_weights,
-        expected_by_history: live.expected_by_history,
+        work: live.work,
+        slots: live.slots,
+        estimate: None,
+        critical: None,
         grafts: Vec::new(),
         silent: None,
         hidden: above.is_some_and(|(above, _)| above.hides(cell, &live)),
@@ -125,8 +140,12 @@ fn node(cell: &Cell, live: &TaskFields, now: Duration) -> Node {
         percent: None,
         rate: None,
         left: None,
+        from: None,
+        waits_for: None,
+        runs_on: live.runs_on.clone(),
+        earlier: None,
         reported_left: live.reported_left.filter(|_| state.is_open()),
-        expected: live.expected,
+        expected: live.work.map(|work| work.duration()),
         quiet: live.quiet,
         overdue: state.is_open() && live.deadline.is_some_and(|deadline| now > deadline),
         stall: None,
@@ -134,6 +153,7 @@ fn node(cell: &Cell, live: &TaskFields, now: Duration) -> Node {
         folded: FoldedCounts::default(),
         ages: Ages {
             elapsed: live.started.map(|started| live.ended.unwrap_or(now).saturating_sub(started)),
+            queued: live.queued(now),
             advance: Duration::ZERO,
         },
     }
@@ -165,11 +185,81 @@ impl Draft {
     }
 
     /// The pass up: what a child adds.
-    fn take_child(&mut self, child: &Draft, node: &Node, track: &Track) {
-        if !child.hidden {
-            self.below.add(node, if node.state == State::Skipped { 1.0 } else { track.fraction });
+    fn take_child(&mut self, child: &Draft, node: &Node, track: &Track, place: usize) {
+        if child.hidden {
+            return;
+        }
+        let queued = self.slots.is_some();
+        let reached = if node.state == State::Skipped { 1.0 } else { child.reached(track.computed, queued) };
+        self.below.add(node, Share { reached, weight: child.weight(node, queued), estimated: child.is_estimated() });
+        if queued {
+            self.below.jobs.extend(child.job(node, place));
+        } else if node.state.is_open() {
+            self.below.sequence.add(child.estimate, node.state != State::Pending, place);
         }
     }
+
+    /// The share of its work that it has reached. With its first byte, most of a transfer's fixed part is behind it.
+    fn reached(&self, fraction: f64, queued: bool) -> f64 {
+        let Some(work) = self.work.filter(|work| queued && work.amount.is_some() && fraction < 1.0) else {
+            return fraction;
+        };
+        let (all, fixed) = (work.seconds(self.own.total), work.fixed.as_secs_f64());
+        let begun = if fraction > 0.0 { PART_BEFORE_FIRST_BYTE * fixed } else { 0.0 };
+        if all > 0.0 { (begun + fraction * (all - fixed)) / all } else { fraction }
+    }
+
+    /// Its work in seconds. A stage weighs what it took or will take; a transfer of a queue weighs what it has to do, since it runs
+    /// beside others.
+    fn weight(&self, node: &Node, queued: bool) -> Option<f64> {
+        let left = self.estimate.map(|estimate| estimate.median);
+        let planned = self.work.map(|work| work.seconds(self.own.total));
+        let known = planned.or(left)?;
+        let elapsed = seconds(node.ages.elapsed);
+        Some(match node.state {
+            State::Skipped => 0.0,
+            _ if queued => known,
+            state if state.is_ended() => elapsed,
+            State::Pending => left.unwrap_or(known),
+            _ => left.map_or(known.max(elapsed), |left| elapsed + left),
+        })
+    }
+
+    /// Whether the size of its work is an estimate.
+    fn is_estimated(&self) -> bool {
+        let planned = self.work.is_some_and(|work| work.amount.is_some() && work.basis != Basis::Exact);
+        planned && !self.own.total_is_final
+    }
+
+    /// As a transfer of a queue.
+    fn job(&self, node: &Node, place: usize) -> Option<Job> {
+        let state = match node.state {
+            State::Skipped => return None,
+            State::Done => JobState::Done,
+            state if state.is_ended() => JobState::Lost,
+            State::Pending => JobState::Queued,
+            State::Waiting if self.own.settled == 0.0 => JobState::Queued,
+            _ => JobState::Active,
+        };
+        Some(Job {
+            place,
+            runs_on: node.runs_on.clone(),
+            state,
+            own: self.estimate.filter(|estimate| estimate.source == Source::Pace),
+            work: self.work,
+            settled: self.own.settled,
+            total: self.own.total,
+            elapsed: node.ages.busy().as_secs_f64(),
+        })
+    }
+}
+
+/// This part of a transfer's fixed seconds is before its first byte.
+const PART_BEFORE_FIRST_BYTE: f64 = 0.8;
+
+/// The path of the task that the end of this one waits for: the one it waits for itself, or its own.
+fn path_to_end(node: &Node) -> Option<Arc<str>> {
+    Some(node.waits_for.as_ref().unwrap_or(&node.path)).filter(|path| !path.is_empty()).cloned()
 }
 
 impl Draft {
@@ -185,14 +275,20 @@ impl Draft {
 /// The pass up: what needs the children to be known.
 fn complete(draft: &mut Draft, node: &mut Node, track: &mut Track, now: Duration) {
     for root in draft.grafts.iter().filter_map(|nodes| nodes.first()) {
-        draft.below.add(root, if root.state == State::Skipped { 1.0 } else { share(root) });
+        let reached = if root.state == State::Skipped { 1.0 } else { share(root) };
+        let weight = root.expected.map(|expected| expected.as_secs_f64());
+        draft.below.add(root, Share { reached, weight, estimated: false });
+        if root.state.is_open() {
+            let left = root.left.map(|left| Estimate::of_range(left, root.from.unwrap_or(Source::Pace)));
+            draft.below.sequence.add(left, root.state != State::Pending, usize::MAX);
+        }
     }
     draft.below.active &= draft.silent.is_none();
     measure(draft, node, track);
     let age = now.saturating_sub(draft.advanced);
     node.ages.advance = draft.below.advance.map_or(age, |below| below.min(age));
     node.stall = judge(draft, node, age);
-    node.left = time_left(draft, node).filter(|_| node.stall.is_none());
+    estimate(draft, node, track, now);
 }
 
 fn share(node: &Node) -> f64 {
@@ -204,21 +300,49 @@ fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
     if node.state == State::Done {
         node.percent = Some(Percent::COMPLETE);
         track.percent = Some(Percent::COMPLETE.hundredths());
-        track.fraction = 1.0;
+        (track.fraction, track.computed) = (1.0, 1.0);
         return;
     }
-    let (fraction, percent) =
-        draft.own.share.map_or_else(|| draft.mean(), |(fraction, percent)| (fraction, Some(percent)));
-    track.fraction = track.fraction.max(fraction);
+    let percent = match draft.own.share {
+        Some((fraction, percent)) => {
+            track.fraction = track.fraction.max(fraction);
+            track.computed = fraction;
+            Some(percent)
+        }
+        // What was cut off below it when it failed is no progress.
+        None if node.state.is_bad() => None,
+        None => {
+            let (fraction, percent) = draft.mean();
+            percent.map(|percent| catch_up(percent, fraction, track))
+        }
+    };
     // What was shown once stays shown, even if right now nothing is known.
     let guess = !node.meters.is_empty() || draft.below.approximate;
-    let held = track.percent.map(|_| Percent::default().approximately(guess));
-    let shown = percent.or(held).map(|percent| percent.at_least(track.percent.unwrap_or(0)));
+    let kept = || track.percent.map(|floor| Percent::default().approximately(guess).floored(floor));
     // A task that an earlier process had finished, and that is done again, is not complete until it is.
+    let floor = track.percent.map_or(0, |floor| Percent::of_fraction(1.0).hundredths().min(floor));
+    let shown = percent.map(|percent| percent.at_least(floor)).or_else(kept);
     let shown = shown.map(Percent::below_whole);
     track.percent = shown.map(Percent::hundredths);
     node.percent = shown.filter(|_| node.state != State::Skipped);
 }
+
+/// The share of tasks whose work grew is held, and the work catches up with it. Meanwhile it goes on at a tenth of the pace: a number
+/// that stands for an hour looks like work that stands.
+fn catch_up(percent: Percent, fraction: f64, track: &mut Track) -> Percent {
+    let advance = (fraction - track.computed).max(0.0);
+    track.computed = fraction;
+    if fraction >= track.fraction {
+        track.fraction = fraction;
+        return percent;
+    }
+    let room = ((1.0 - track.fraction) / (1.0 - fraction)).min(1.0);
+    track.fraction += HELD_PACE * room * advance;
+    percent.at_least(Percent::of_fraction(track.fraction).hundredths())
+}
+
+/// A held percentage advances at this share of the pace of the work.
+const HELD_PACE: f64 = 0.1;
 
 /// What a task's first meter says by itself. Found out on the way down, while the meter is still at hand in the cache.
 #[derive(Debug, Default)]
@@ -227,6 +351,10 @@ struct Own {
     left: Option<TimeLeft>,
     /// There is a total, and something left of it.
     unsettled: bool,
+    /// What is settled, and the total if it is known, in the unit that its work is planned in.
+    settled: f64,
+    total: Option<f64>,
+    total_is_final: bool,
 }
 
 impl Own {
@@ -234,14 +362,23 @@ impl Own {
     fn of(counted: Option<Counts>, node: &mut Node, track: &mut Track, now: Duration) -> Self {
         let share = node.meters.first().and_then(own_percent);
         let at_work = matches!(node.state, State::Running | State::Waiting);
+        let shown = node.meters.first();
+        let total = shown.and_then(|shown| shown.total.value()).filter(|total| *total > 0).map(as_f64);
+        let own = Self {
+            share,
+            settled: shown.map_or(0.0, |shown| as_f64(shown.settled())),
+            total,
+            total_is_final: shown.is_some_and(|shown| shown.total.is_final()),
+            ..Self::default()
+        };
         let Some(counted) = counted.filter(|_| at_work) else {
             track.window.clear();
-            return Self { share, ..Self::default() };
+            return own;
         };
         track.window.push(now, counted.settled(), counted.total.value());
         node.rate = track.window.rate().and_then(whole_rate);
         let left = track.window.time_left(counted.total.is_final());
-        Self { share, left, unsettled: counted.remaining().is_some_and(|left| left > 0) }
+        Self { left, unsettled: counted.remaining().is_some_and(|left| left > 0), ..own }
     }
 }
 
@@ -251,27 +388,55 @@ fn own_percent(counts: &Counts) -> Option<(f64, Percent)> {
     Some((counts.fraction()?, percent))
 }
 
-/// The time left: by its own meter if that can tell, else by its children, else by what was expected.
-fn time_left(draft: &Draft, node: &Node) -> Option<TimeLeft> {
+/// The time left: by its own meter if that can tell, else by its children, else by what was planned.
+fn estimate(draft: &mut Draft, node: &mut Node, track: &mut Track, now: Duration) {
     if node.state.is_ended() {
-        return None;
+        return;
     }
-    let counted = if draft.own.unsettled { draft.own.left } else { draft.below.left.together() };
-    // Where something counts, or something below does, a guess made for weights would only look like knowledge.
-    let quiet = !draft.own.unsettled && draft.below.is_empty();
-    counted.or_else(|| expected_left(node).filter(|_| quiet || draft.expected_by_history))
+    let own = draft.own.left.filter(|_| draft.own.unsettled);
+    draft.estimate = match own {
+        Some(left) => Some(Estimate::of_range(left, Source::Pace)),
+        None if draft.own.unsettled => planned(draft, node),
+        None if draft.below.is_empty() => planned(draft, node),
+        // A guess made for weights would only look like knowledge beside what counts.
+        None => below(draft, track, now).or_else(|| planned(draft, node).filter(|own| own.source == Source::History)),
+    };
+    if node.stall.is_none() {
+        node.left = own.or_else(|| draft.estimate.and_then(|estimate| estimate.range()));
+        node.from = node.left.and(draft.estimate).map(|estimate| estimate.source);
+    }
+}
+
+/// What its children need together.
+fn below(draft: &mut Draft, track: &mut Track, now: Duration) -> Option<Estimate> {
+    let Some(slots) = draft.slots.filter(|_| !draft.below.jobs.is_empty()) else {
+        draft.critical = draft.below.sequence.critical;
+        return draft.below.sequence.together();
+    };
+    let jobs = &draft.below.jobs;
+    let known = track.outlook.filter(|(at, count, _)| now.saturating_sub(*at) < QUEUE_INTERVAL && *count == jobs.len());
+    let (.., outlook) = *track.outlook.insert(known.unwrap_or_else(|| (now, jobs.len(), queue::outlook(jobs, slots))));
+    draft.critical = outlook.map(|outlook| outlook.last);
+    outlook.map(|outlook| outlook.estimate)
+}
+
+/// A queue of thousands of transfers is simulated no more often than this.
+const QUEUE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is left of what was planned. Where something is counted, a usual duration says nothing about it.
+fn planned(draft: &Draft, node: &Node) -> Option<Estimate> {
+    let work = draft.work?;
+    let elapsed = node.ages.busy().as_secs_f64();
+    let estimate =
+        Estimate::planned(&work, draft.own.total.filter(|_| work.amount.is_some()), draft.own.settled, elapsed)?;
+    let usual = draft.own.unsettled && work.source == Source::Plan;
+    Some(if usual { Estimate { assumed: estimate.median, ..estimate } } else { estimate })
 }
 
 /// A whole number a second. Something that moves, but less than once a second, has none: 0 would be a lie.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are not negative, and saturate")]
 fn whole_rate(rate: f64) -> Option<u64> {
     (rate == 0.0 || rate >= 1.0).then_some(rate as u64)
-}
-
-/// What an expected duration is worth: half to double of what is left of it, and nothing once it is over.
-fn expected_left(node: &Node) -> Option<TimeLeft> {
-    let left = node.expected?.checked_sub(node.ages.elapsed.unwrap_or_default())?.as_secs_f64();
-    (left > 0.0).then(|| TimeLeft::between(left / 2.0, left * 2.0)).flatten()
 }
 
 /// The nodes without the hidden ones, and with the grafts, each after the last node below its task.

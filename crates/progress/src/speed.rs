@@ -43,8 +43,7 @@ impl Snapshot {
         let unit = unit.unwrap_or_else(|| if self.sum(Unit::Bytes).is_some() { Unit::Bytes } else { Unit::Items });
         let speaking = self.topmost(|node| is_working(node) && unit_of(node) == Some(unit));
         let rate = speaking.iter().filter_map(|node| node.rate).reduce(u64::saturating_add);
-        // Without a word on the whole, that of what is at work now is the best there is.
-        let left = self.root().and_then(|root| root.left).or_else(|| speaking.iter().find_map(|node| node.left));
+        let left = self.root().and_then(|root| root.left);
         Speed { rate, unit, left: left.filter(|_| open && self.stall.is_none()) }
     }
 

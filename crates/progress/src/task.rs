@@ -11,6 +11,7 @@ use crate::task_cell::{Cell, TaskFields};
 use crate::text::{clean, clean_reason};
 use crate::tree::Tree;
 use crate::wait::Wait;
+use crate::work::Work;
 
 /// A handle on one task. Cheap to clone.
 ///
@@ -66,6 +67,10 @@ impl Handle {
         }
     }
 
+    fn parent_path(&self) -> Option<&str> {
+        self.parent.as_ref().map(|parent| &*parent.cell.path)
+    }
+
     pub(crate) fn reword(&self, id: u64, reason: &str) {
         self.change(|live| {
             if let Some(wait) = live.waits.iter_mut().find(|wait| wait.id == id) {
@@ -75,7 +80,8 @@ impl Handle {
     }
 
     pub(crate) fn stop_waiting(&self, id: u64) {
-        self.advance(|live| live.waits.retain(|wait| wait.id != id));
+        let now = self.tree.now();
+        self.advance(|live| live.end_wait(id, now));
     }
 }
 
@@ -132,8 +138,26 @@ impl Task {
 
     /// How long it is expected to take in all. Earlier runs ([`crate::Operation::expect`]) know better than a guess.
     pub fn expect_duration(&self, expected: Duration) {
-        let expected = self.0.tree.usual(&self.0.cell.path).unwrap_or(expected);
-        self.0.change(|live| live.expected = Some(expected));
+        self.plan(Work::fixed(expected));
+    }
+
+    /// The work that is expected of it: its weight in the percentage, and its time left until its own pace is known. Earlier runs
+    /// ([`crate::Operation::expect`]) know its rate better than a guess.
+    pub fn plan(&self, work: Work) {
+        let work = self.0.tree.earlier_work(&self.0.cell.path, self.0.parent_path(), work);
+        self.0.change(|live| live.work = Some(work));
+    }
+
+    /// The node of the cluster on which it runs. The tasks of one node share its slots ([`Task::queue`]).
+    pub fn runs_on(&self, node: impl AsRef<str>) {
+        let node = Some(clean(node.as_ref())).filter(|node| !node.is_empty());
+        self.0.change(|live| live.runs_on = node);
+    }
+
+    /// Its children are a queue: so many of them run at a time on each node, and each weighs what it has to do. Without this,
+    /// children are stages, one after the other.
+    pub fn queue(&self, slots: usize) {
+        self.0.change(|live| live.slots = Some(slots.max(1)));
     }
 
     /// The seconds left as the program at work reports them; `None` when it reports none.
@@ -190,7 +214,8 @@ impl Task {
 
     fn begin_wait(&self, reason: &str, patient: bool) -> Wait {
         let wait = Wait::new(Arc::clone(&self.0));
-        self.0.advance(|live| live.waits.push(wait.waiting(clean_reason(reason), patient)));
+        let entry = wait.waiting(clean_reason(reason), patient, self.0.tree.now());
+        self.0.advance(|live| live.waits.push(entry));
         wait
     }
 

@@ -7,6 +7,7 @@ use crate::counts::{Counts, Total, Unit};
 use crate::meter::MeterCell;
 use crate::replica::Replica;
 use crate::state::State;
+use crate::work::Work;
 
 /// A lock whose holder may have panicked: the data is plain values, none of them half-written.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -33,6 +34,8 @@ pub(crate) struct TaskFields {
     pub(crate) item: Option<Arc<str>>,
     pub(crate) hint: Option<Arc<str>>,
     pub(crate) waits: Vec<WaitEntry>,
+    /// For how long it has waited for its turn, without the wait that goes on.
+    pub(crate) queued: Duration,
     pub(crate) meters: Vec<Arc<MeterCell>>,
     /// The counts at its end; later counts are not shown.
     pub(crate) frozen: Option<Vec<Counts>>,
@@ -43,9 +46,12 @@ pub(crate) struct TaskFields {
     pub(crate) signals: u64,
     /// The seconds left as the program at work reports them.
     pub(crate) reported_left: Option<u64>,
-    pub(crate) expected: Option<Duration>,
-    /// Known from earlier runs; otherwise an estimate that serves as a weight.
-    pub(crate) expected_by_history: bool,
+    /// What was planned for it.
+    pub(crate) work: Option<Work>,
+    /// The node of the cluster on which it runs.
+    pub(crate) runs_on: Option<Arc<str>>,
+    /// So many of its children run at a time on each node; the others wait.
+    pub(crate) slots: Option<usize>,
     pub(crate) equal_weights: bool,
     pub(crate) quiet: bool,
     pub(crate) liveness: Option<Arc<str>>,
@@ -71,6 +77,7 @@ pub(crate) struct WaitEntry {
     pub(crate) reason: Arc<str>,
     /// This wait may take any time, and is never a stall.
     pub(crate) patient: bool,
+    pub(crate) since: Duration,
 }
 
 impl Cell {
@@ -110,6 +117,7 @@ impl TaskFields {
 
     fn close(&mut self, state: State, reason: Option<Arc<str>>, now: Duration) {
         self.frozen = Some(self.readings());
+        self.queued = self.queued(now);
         self.state = state;
         self.reason = reason;
         self.waits.clear();
@@ -129,6 +137,21 @@ impl TaskFields {
             Some(frozen) => frozen.clone(),
             None => self.meters.iter().map(|meter| meter.read()).collect(),
         }
+    }
+
+    /// Ends a wait.
+    pub(crate) fn end_wait(&mut self, id: u64, now: Duration) {
+        let queued = self.queued(now);
+        self.waits.retain(|wait| wait.id != id);
+        if !self.waits.iter().any(|wait| wait.patient) {
+            self.queued = queued;
+        }
+    }
+
+    /// For how long it has waited for its turn so far.
+    pub(crate) fn queued(&self, now: Duration) -> Duration {
+        let since = self.waits.iter().filter(|wait| wait.patient).map(|wait| wait.since).min();
+        self.queued + since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
     /// The state as shown: waiting is a state of its own.

@@ -11,6 +11,7 @@ use crate::stall::StallRule;
 use crate::state::State;
 use crate::task_cell::{Cell, PARENT_ENDED, TaskFields, lock};
 use crate::text::clean_name;
+use crate::work::{EarlierRate, EarlierRuns, Work};
 
 /// All tasks of one operation.
 #[derive(Debug)]
@@ -21,10 +22,21 @@ pub(crate) struct Tree {
     structure: Mutex<Structure>,
     /// The tree this one was taken up from: floors for the processes that will report on parts of it again.
     saved: Mutex<Vec<Node>>,
-    /// How long tasks took in earlier runs, by path.
-    usual: Mutex<HashMap<Arc<str>, Duration>>,
+    /// What earlier runs showed.
+    earlier: Mutex<Earlier>,
     /// What is remembered from one snapshot to the next. Only those who take snapshots ever wait for it.
     sampler: Mutex<Sampler>,
+}
+
+/// What earlier runs of the same operation showed.
+#[derive(Clone, Debug, Default)]
+pub struct Earlier {
+    /// How long the tasks at these paths took; the empty path is the whole.
+    pub durations: HashMap<String, Duration>,
+    /// The rate of the transfers below the tasks at these paths.
+    pub rates: HashMap<String, EarlierRate>,
+    /// How long the runs took.
+    pub runs: Option<Arc<EarlierRuns>>,
 }
 
 /// The list is shared with snapshots, and copied only if it grows meanwhile: a snapshot keeps no worker
@@ -79,7 +91,7 @@ impl Tree {
             rule: Mutex::default(),
             structure: Mutex::new(structure),
             saved: Mutex::default(),
-            usual: Mutex::default(),
+            earlier: Mutex::default(),
             sampler: Mutex::default(),
         };
         (Arc::new(tree), root)
@@ -97,17 +109,32 @@ impl Tree {
         *lock(&self.rule) = rule;
     }
 
-    /// How long the tasks at these paths took in earlier runs: those that are there expect it, and those that come will.
-    pub(crate) fn set_usual(&self, durations: HashMap<Arc<str>, Duration>) {
+    /// What earlier runs showed: the tasks that are there expect it, and those that come will.
+    pub(crate) fn set_earlier(&self, earlier: Earlier) {
         for cell in self.cells().iter() {
-            expect(cell, durations.get(&cell.path).copied());
+            let mut live = cell.live();
+            if let Some(duration) = earlier.durations.get(&*cell.path) {
+                live.work = Some(Work::earlier(*duration));
+            }
         }
-        *lock(&self.usual) = durations;
+        *lock(&self.earlier) = earlier;
     }
 
-    /// How long the task at this path took in earlier runs.
-    pub(crate) fn usual(&self, path: &str) -> Option<Duration> {
-        lock(&self.usual).get(path).copied()
+    /// Planned work as earlier runs know it: a fixed duration is that of the task at this path, a rate that of the tasks below its
+    /// parent.
+    pub(crate) fn earlier_work(&self, path: &str, parent: Option<&str>, work: Work) -> Work {
+        let earlier = lock(&self.earlier);
+        let duration = earlier.durations.get(path).filter(|_| work.amount.is_none());
+        match (duration, parent.and_then(|parent| earlier.rates.get(parent))) {
+            (Some(duration), _) => Work::earlier(*duration),
+            (None, Some(rate)) => work.at_earlier_rate(*rate),
+            (None, None) => work,
+        }
+    }
+
+    /// The durations of earlier runs.
+    pub(crate) fn earlier_runs(&self) -> Option<Arc<EarlierRuns>> {
+        lock(&self.earlier).runs.clone()
     }
 
     pub(crate) fn keep_saved(&self, nodes: Vec<Node>) {
@@ -150,8 +177,8 @@ impl Tree {
             return cell;
         }
         let (name, path) = structure.free_name(&parent.path, &wanted);
-        let expected = self.usual(&path);
-        let live = TaskFields { expected, expected_by_history: expected.is_some(), ..TaskFields::new(state, now) };
+        let work = lock(&self.earlier).durations.get(&*path).copied().map(Work::earlier);
+        let live = TaskFields { work, ..TaskFields::new(state, now) };
         let cell = structure.add(Some(parent.index), path, name, live);
         attach(parent, &cell, true, now);
         cell
@@ -181,13 +208,6 @@ impl Tree {
         above.live().children.push(Arc::clone(&cell));
         Some(cell)
     }
-}
-
-/// A task expects to take as long as in earlier runs.
-fn expect(cell: &Cell, usual: Option<Duration>) {
-    let mut live = cell.live();
-    live.expected_by_history = usual.is_some();
-    live.expected = usual.or(live.expected);
 }
 
 /// Takes up a task of a saved tree again.

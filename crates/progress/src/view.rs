@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::counts::{Counts, Total, Unit};
+use crate::explanation::Explanation;
 use crate::rate::TimeLeft;
 use crate::snapshot::{FoldedCounts, Node, Snapshot, depths, gather};
 use crate::speed::Speed;
@@ -93,22 +94,25 @@ impl Look {
 
 /// A row for every node. The first one speaks for the whole.
 pub fn rows(snapshot: &Snapshot) -> Vec<Row> {
-    spoken(snapshot, snapshot.speed())
+    spoken(snapshot, snapshot.speed(), snapshot.explanation())
 }
 
 /// At most `most` rows, the most important ones; the rest is counted in them.
 pub fn rows_within(snapshot: &Snapshot, most: usize) -> Vec<Row> {
     // What is not shown counts all the same.
-    spoken(&truncate(snapshot, Limits { nodes: most, bytes: usize::MAX }), snapshot.speed())
+    spoken(&truncate(snapshot, Limits { nodes: most, bytes: usize::MAX }), snapshot.speed(), snapshot.explanation())
 }
 
-fn spoken(snapshot: &Snapshot, speed: Speed) -> Vec<Row> {
+fn spoken(snapshot: &Snapshot, speed: Speed, explanation: Option<Explanation>) -> Vec<Row> {
     let nodes = &snapshot.nodes;
     let bytes = gather(nodes, Unit::Bytes);
     let each = nodes.iter().zip(depths(nodes)).zip(bytes);
     let mut rows: Vec<Row> = each.map(|((node, depth), bytes)| row(node, depth, bytes)).collect();
     if let Some(root) = rows.first_mut() {
         (root.rate, root.left) = (speed.rate_text(), speed.left_text());
+        if root.detail.is_empty() {
+            root.detail = explanation.map(|why| why.text).unwrap_or_default();
+        }
     }
     rows
 }

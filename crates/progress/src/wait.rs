@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::task::Handle;
 use crate::task_cell::WaitEntry;
@@ -19,8 +20,8 @@ impl Wait {
         Self { task, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    pub(crate) fn waiting(&self, reason: Arc<str>, patient: bool) -> WaitEntry {
-        WaitEntry { id: self.id, reason, patient }
+    pub(crate) fn waiting(&self, reason: Arc<str>, patient: bool, since: Duration) -> WaitEntry {
+        WaitEntry { id: self.id, reason, patient, since }
     }
 
     /// Says the same waiting in other words. No sign of life: what has stood still too long stays stalled.

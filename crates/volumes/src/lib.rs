@@ -20,7 +20,9 @@ pub mod storage_location;
 pub mod transfer;
 mod volume_job;
 pub mod volume_plan;
+mod volume_work;
 
 pub use mover_choice::MoverChoice;
 pub use node_agent_config::{NodeAgentConfig, NodeAgentConfigError};
 pub use volume_job::VolumeJob;
+pub use volume_work::{WorkPlan, movement_work, plan_work};

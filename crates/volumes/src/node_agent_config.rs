@@ -163,6 +163,11 @@ impl NodeAgentConfig {
         Ok(config)
     }
 
+    /// About how many transfers run on a node, for estimates: what is set for all of them.
+    pub fn transfers_on_a_node(&self) -> usize {
+        self.load_concurrency.global_config.max(1)
+    }
+
     /// How many transfers run on a node, if that is set: the smallest number of the rules that fit.
     pub async fn concurrency_of(&self, client: &Client, node: &str) -> Result<Option<usize>, kube::Error> {
         if self.load_concurrency.per_node_config.is_empty() {

@@ -108,6 +108,15 @@ pub struct Progress {
     pub unit: Option<Unit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<[u64; 2]>,
+    /// Where the time left comes from: `pace`, `history` or `plan`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// What it is computed from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<String>,
+    /// The task that the end waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_advance: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,6 +183,7 @@ pub fn facts(subject: &Subject, files: Files) -> Facts {
 fn progress(subject: &Subject, running: bool, backup_items: Option<u64>) -> Progress {
     let items = subject.items();
     let live = |pointer: &str| subject.object.pointer(pointer).filter(|value| running && !value.is_null()).cloned();
+    let text = |pointer: &str| live(pointer).and_then(|value| value.as_str().map(str::to_owned));
     let total = items.total.value();
     Progress {
         percent: subject.text("/status/plimsoll/percent").map(str::to_owned),
@@ -186,8 +196,11 @@ fn progress(subject: &Subject, running: bool, backup_items: Option<u64>) -> Prog
         rate: live("/status/plimsoll/rate").and_then(|rate| rate.as_u64()),
         unit: live("/status/plimsoll/unit").and_then(|unit| serde_json::from_value(unit).ok()),
         seconds_left: live("/status/plimsoll/secondsLeft").and_then(|left| serde_json::from_value(left).ok()),
-        last_advance: live("/status/plimsoll/lastAdvance").and_then(|time| time.as_str().map(Into::into)),
-        doing: live("/status/plimsoll/task").and_then(|task| task.as_str().map(Into::into)),
+        from: text("/status/plimsoll/from"),
+        estimate: text("/status/plimsoll/estimate"),
+        waits_for: text("/status/plimsoll/waitsFor"),
+        last_advance: text("/status/plimsoll/lastAdvance"),
+        doing: text("/status/plimsoll/task"),
         stalled: live("/status/plimsoll/stalled"),
     }
 }

@@ -121,6 +121,11 @@ fn add_progress(section: &mut Section, facts: &Facts) {
     {
         section.field("Time left", if low == high { low } else { format!("{low} to {high}") });
     }
+    if let Some(from) = &progress.from {
+        let estimate = progress.estimate.as_ref().map(|estimate| format!(": {estimate}")).unwrap_or_default();
+        section.field("Estimated from", format!("{from}{estimate}"));
+    }
+    section.some("End waits for", progress.waits_for.as_deref());
     section.some("Doing", progress.doing.as_deref());
     section.some("Last advance", progress.last_advance.as_deref().map(time));
     if let Some(stalled) = &progress.stalled {

@@ -69,7 +69,7 @@ impl Watch {
         assert!(done >= self.settled, "counters fell from {} to {done}: {object:#}", self.settled);
         self.settled = done;
         let Some(percent) = object["status"]["plimsoll"]["percent"].as_str() else { return };
-        let percent: f64 = percent.trim_start_matches('~').parse().unwrap();
+        let percent: f64 = percent.trim_start_matches(['~', '≥']).parse().unwrap();
         assert!(percent >= self.percent, "the percentage fell from {} to {percent}: {object:#}", self.percent);
         assert!(percent < 100.0 || is_ended(object), "100 % before the end: {object:#}");
         self.percent = percent;

@@ -124,7 +124,7 @@ fn sample(transfer: &Value) -> Option<TransferSample> {
     let (progress, summary) = (&transfer["status"]["progress"], &transfer["status"]["plimsoll"]);
     assert!(summary["stalled"].is_null(), "{transfer:#}");
     let attempt = transfer["metadata"]["annotations"]["plimsoll.dev/attempts"].as_str()?.parse().ok()?;
-    let percent = summary["percent"].as_str()?.trim_start_matches('~').parse().ok()?;
+    let percent = summary["percent"].as_str()?.trim_start_matches(['~', '≥']).parse().ok()?;
     let (done, total) = (progress["bytesDone"].as_u64()?, progress["totalBytes"].as_u64()?);
     Some(TransferSample { attempt, done, total, percent, files: summary["filesDone"].as_u64().unwrap_or(0) })
 }

@@ -9,7 +9,7 @@ use plimsoll_blueprint::params::Params;
 use plimsoll_blueprint::results::{CANCELLED, PhaseIndex, PhaseRef};
 use plimsoll_engine::Error;
 use plimsoll_operations::{EventType, Job};
-use plimsoll_progress::Task;
+use plimsoll_progress::{Task, Work};
 use tokio_util::sync::CancellationToken;
 
 use super::phase::Phase;
@@ -28,7 +28,7 @@ pub async fn run(
 ) -> Result<(), Error> {
     let task = job.tree.root().child(planned.name());
     task.equal_weights();
-    task.expect_duration(Duration::from_secs(planned.action.phases.len().max(1) as u64));
+    task.plan(Work::assumed(Duration::from_secs(planned.action.phases.len().max(1) as u64)));
     let action = Action { job, set, index, planned, task: task.clone() };
     match action.run().await? {
         ActionEnd::Succeeded => task.finish(),

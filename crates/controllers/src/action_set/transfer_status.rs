@@ -11,7 +11,7 @@ use super::mover_job::short_id;
 pub fn progress(transfer: &PodVolumeBackup) -> TransferProgress {
     let status = json!(transfer.status);
     let bytes = &status["progress"];
-    let grows = status["plimsoll"]["percent"].as_str().is_none_or(|percent| percent.starts_with('~'));
+    let grows = status["plimsoll"]["percent"].as_str().is_none_or(|percent| percent.starts_with(['~', '≥']));
     TransferProgress {
         direction: Direction::Upload,
         read: bytes["bytesDone"].as_u64().unwrap_or(0),

@@ -12,10 +12,11 @@ use plimsoll_engine::{Error, RetryPolicy};
 use plimsoll_operations::Job;
 use plimsoll_volumes::csi::{self, CsiBackup};
 use plimsoll_volumes::fs_backup::{self, FsBackupPolicy};
+use plimsoll_volumes::plan_work;
 use plimsoll_volumes::snapshotter::{self, CombinedVolumeBackup, SnapshotBackup};
 
 use super::BackupController;
-use super::volumes::{csi_parameters, fs_backup_of, snapshot_parameters};
+use super::volumes::{csi_parameters, fs_backup_of, snapshot_parameters, work_plan};
 use crate::job_extensions::{OpenedPlugins, transfer_timeout};
 use crate::plugins;
 
@@ -50,6 +51,8 @@ impl<'a> JobExtensions<'a> {
         let locations = RetryPolicy::default().run(&planning, choose).await?.map_err(Error::Selection)?;
         let all_volumes = context.settings.default_volumes_to_fs_backup;
         let policy = FsBackupPolicy::of(spec, planned.policies.clone(), &planned.item_filter, all_volumes);
+        let work = work_plan(job, planned, &policy, &planning);
+        plan_work(&work, &state.stages).await;
         let parameters = csi_parameters(job, planned, state, policy.clone(), !locations.0.is_empty()).await?;
         let csi = CsiBackup::register(parameters, &mut planned.actions, planned.item_filter.catalog())?;
         let snapshots = Arc::new(SnapshotBackup::new(snapshot_parameters(job, planned, state, locations)));

@@ -8,9 +8,12 @@ use plimsoll_api::velero::v1::{BackupSpec, UploaderConfigForBackup, UploaderSett
 use plimsoll_engine::Error;
 use plimsoll_engine::backup::{BackupState, PlannedBackup};
 use plimsoll_operations::Job;
+use plimsoll_progress::Task;
+use plimsoll_volumes::WorkPlan;
 use plimsoll_volumes::csi::{CsiBackupParameters, DataMovement};
 use plimsoll_volumes::fs_backup::{FsBackup, FsBackupParameters, FsBackupPolicy};
 use plimsoll_volumes::snapshotter::{self, SnapshotBackupParameters};
+use plimsoll_volumes::volume_plan::SnapshotRequest;
 use serde_json::Value;
 
 use super::BackupController;
@@ -18,6 +21,27 @@ use crate::job_extensions::{SnapshotParts, snapshot_job, volume_job};
 
 /// Default timeout of a CSI snapshot.
 const DEFAULT_CSI_SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// What the work of the volumes is planned from.
+pub(super) fn work_plan<'a>(
+    job: &'a Job<BackupController>,
+    planned: &'a PlannedBackup,
+    policy: &'a FsBackupPolicy,
+    task: &'a Task,
+) -> WorkPlan<'a> {
+    let spec = &job.subject.spec;
+    WorkPlan {
+        cluster: &job.runtime.leader.cluster,
+        plan: &planned.plan,
+        item_filter: &planned.item_filter,
+        policy,
+        snapshots: SnapshotRequest { wanted: spec.snapshot_volumes, moves_data: spec.snapshot_move_data == Some(true) },
+        namespace: &job.id.namespace,
+        task,
+        history: &job.history,
+        slots: job.context.settings.node_agent_config.transfers_on_a_node(),
+    }
+}
 
 /// Parameters of CSI snapshots.
 pub(super) async fn csi_parameters(

@@ -34,6 +34,7 @@ impl Lifecycle for DeleteBackupRequestController {
     type Context = Context;
     type LiveState = ();
     const VERB: &'static str = "delete";
+    const KEEPS_HISTORY: bool = false;
     const ITEM_COUNTERS: ItemCounters = ItemCounters::NONE;
 
     fn state(phase: &str) -> SubjectState {

@@ -12,7 +12,7 @@ use plimsoll_volumes::csi::{self, CsiRestore};
 use plimsoll_volumes::snapshotter::SnapshotRestore;
 
 use super::RestoreController;
-use super::volumes::{csi_parameters, files_to_restore, fs_restore, snapshot_restore};
+use super::volumes::{csi_parameters, files_to_restore, fs_restore, plan_movement, snapshot_restore};
 use crate::job_extensions::{OpenedPlugins, transfer_timeout};
 use crate::plugins;
 
@@ -38,6 +38,7 @@ impl<'a> JobExtensions<'a> {
         let added = plugins::add_restore_actions(context, &mut rules.actions, catalog, &state.plugin_log).await;
         let _ = self.plugins.actions.set(added);
         self.add_files(rules, state)?;
+        plan_movement(job, rules, state);
         if let Some(snapshots) = snapshot_restore(job, rules, state) {
             let _ = self.plugins.snapshots.set(Arc::clone(snapshots.context()));
             let _ = self.snapshots.set(Arc::clone(&snapshots));

@@ -6,15 +6,19 @@ use std::time::Duration;
 use kube::ResourceExt;
 use plimsoll_api::velero::v1::{PodVolumeBackup, RestoreSpec, UploaderConfigForRestore, UploaderSettings};
 use plimsoll_engine::Error;
+use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::item_operations::task_name;
 use plimsoll_engine::outcome::{Recorder, Scope};
 use plimsoll_engine::ports::VolumeRestorer;
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::restore::{BackupVolumes, RestoreRules, RestoreState};
 use plimsoll_operations::Job;
+use plimsoll_progress::Basis;
 use plimsoll_select::resources::DiscoveredResources;
-use plimsoll_volumes::csi::CsiRestoreParameters;
+use plimsoll_volumes::csi::{CLAIM_RESTORE_ACTION, CsiRestoreParameters};
 use plimsoll_volumes::fs_backup::{self, FsRestore, FsRestoreParameters};
+use plimsoll_volumes::movement_work;
 use plimsoll_volumes::snapshotter::{SnapshotRestore, SnapshotRestoreParameters};
 
 use super::RestoreController;
@@ -30,6 +34,22 @@ pub(super) fn csi_parameters(job: &Job<RestoreController>, state: &RestoreState)
         with_data: job.subject.spec.restore_pvs != Some(false),
         limit: job.context.settings.resource_timeout,
         settings: uploader_settings(&job.subject.spec),
+    }
+}
+
+/// Plans the data that is moved back out of the repository: its size is known exactly.
+pub(super) fn plan_movement(job: &Job<RestoreController>, rules: &RestoreRules, state: &RestoreState) {
+    let slots = job.context.settings.node_agent_config.transfers_on_a_node();
+    state.stages.stage("volumes").task.queue(slots);
+    for (namespace, claim, bytes) in rules.volumes.moved() {
+        if !rules.item_filter.includes_claims() {
+            return;
+        }
+        let namespace = job.subject.spec.namespace_mapping.get(namespace).unwrap_or(namespace);
+        let item = ItemId::new("persistentvolumeclaims", Some(namespace), claim);
+        let operations = state.stages.operations();
+        operations.task.queue(slots);
+        operations.plan(&task_name(CLAIM_RESTORE_ACTION, &item), movement_work(*bytes, Basis::Exact), None);
     }
 }
 

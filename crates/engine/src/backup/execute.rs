@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use plimsoll_progress::Work;
 use plimsoll_store::Store;
 use serde_json::Value;
 
@@ -23,14 +24,14 @@ use crate::item_operations::ItemOperations;
 use crate::stages::Stages;
 use crate::{Error, PluginLogSink, RetryPolicy, unless_cancelled};
 
-/// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
-const STAGES: [(&str, Duration); 5] = [
-    ("planning", Duration::from_secs(1)),
-    ("reading", Duration::from_secs(10)),
-    // More, once there are any.
-    ("volumes", Duration::from_millis(100)),
-    ("saving", Duration::from_secs(1)),
-    ("committing", Duration::from_millis(500)),
+/// The stages, and about how long they take for a few thousand objects: their weights in the percentage until more is known.
+const STAGES: [(&str, Work); 5] = [
+    ("planning", Work::fixed(Duration::from_secs(1))),
+    ("reading", Work::assumed(Duration::from_secs(10))),
+    // What the volumes need is planned for each of them.
+    ("volumes", Work::fixed(Duration::from_millis(100))),
+    ("saving", Work::fixed(Duration::from_secs(1))),
+    ("committing", Work::fixed(Duration::from_millis(500))),
 ];
 
 /// The outcome of a backup.

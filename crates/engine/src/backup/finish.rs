@@ -23,6 +23,7 @@ impl BackupRun<'_> {
     pub(super) async fn wait_for_operations(&self, failed: bool) -> Result<(), Error> {
         let Self { input, env, state } = self;
         if state.operations.is_empty() {
+            state.stages.skip_operations();
             return Ok(());
         }
         let file = OperationsFile {
@@ -36,6 +37,7 @@ impl BackupRun<'_> {
             subject: &state.backup,
             cancel: &env.operation.cancel,
             root: &env.operation.root,
+            stage: state.stages.operations(),
             timeout,
         };
         let announce = async { env.object.show_waiting(state.operations.counts(), failed).await };

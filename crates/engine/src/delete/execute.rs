@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use plimsoll_api::velero::v1::{Backup, PodVolumeBackup};
 use plimsoll_archive::volume_info::VolumeSnapshot;
 use plimsoll_archive::{codec, layout};
-use plimsoll_progress::Task;
+use plimsoll_progress::{Task, Work};
 use plimsoll_store::Store;
 
 use super::env::DeleteEnv;
@@ -19,12 +19,12 @@ use crate::stages::Stages;
 use crate::{Error, RetryPolicy, read_backup_list, show_store_waits, unless_cancelled};
 
 /// The stages, and about how long they take: their weights in the percentage.
-const STAGES: [(&str, Duration); 5] = [
-    ("actions", Duration::from_secs(1)),
-    ("volumes", Duration::from_secs(2)),
-    ("objects", Duration::from_secs(2)),
-    ("restores", Duration::from_secs(1)),
-    ("record", Duration::from_millis(200)),
+const STAGES: [(&str, Work); 5] = [
+    ("actions", Work::fixed(Duration::from_secs(1))),
+    ("volumes", Work::fixed(Duration::from_secs(2))),
+    ("objects", Work::fixed(Duration::from_secs(2))),
+    ("restores", Work::fixed(Duration::from_secs(1))),
+    ("record", Work::fixed(Duration::from_millis(200))),
 ];
 
 /// The outcome of a deletion.

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::backup::actions::ItemId;
 use crate::outcome::Scope;
 use crate::ports::{Effect, IntentId, Journal, SupervisedProcess};
+use crate::stages::Stage;
 use crate::{Error, kill};
 
 pub(crate) use self::abandoned::cancel_abandoned;
@@ -134,6 +135,11 @@ pub struct ItemOperations {
     entries: Mutex<Vec<ItemOperation>>,
 }
 
+/// The name of the task that shows the operation of an action on an item.
+pub fn task_name(action: &str, item: &ItemId) -> String {
+    format!("{action} {item}")
+}
+
 /// Counts of item operations by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemOperationCounts {
@@ -249,10 +255,10 @@ impl ItemOperations {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the operations running; [`ItemOperations::cancel`] ends them.
-    pub async fn poll_until_done(&self, subject: &Value, task: &Task, limit: Duration) -> Result<(), Error> {
+    pub async fn poll_until_done(&self, subject: &Value, stage: &Stage, limit: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + limit;
         let count = self.entries().len();
-        let results = join_all((0..count).map(|index| self.poll_one(index, subject, task, deadline, limit))).await;
+        let results = join_all((0..count).map(|index| self.poll_one(index, subject, stage, deadline, limit))).await;
         results.into_iter().collect()
     }
 
@@ -260,17 +266,18 @@ impl ItemOperations {
         &self,
         index: usize,
         subject: &Value,
-        task: &Task,
+        stage: &Stage,
         deadline: Instant,
         limit: Duration,
     ) -> Result<(), Error> {
         let (client, id, intent, name) = {
             let entries = self.entries();
             let entry = &entries[index];
-            let name = format!("{} {}", entry.action, entry.item);
+            let name = task_name(&entry.action, &entry.item);
             (Arc::clone(&entry.client), entry.started_operation.id.clone(), entry.intent, name)
         };
-        let task = task.child(name);
+        let task = stage.take(&name);
+        task.start();
         task.quiet();
         let _observing = client.process().map(|process| process.observe(&task));
         let mut failed_polls = 0;

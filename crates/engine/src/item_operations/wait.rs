@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{ItemOperationOwner, ItemOperations};
+use crate::stages::Stage;
 use crate::{Error, RetryPolicy};
 
 /// How often the file of the operations is written while they run.
@@ -56,6 +57,8 @@ pub(crate) struct OperationsWait<'a> {
     pub(crate) subject: &'a Value,
     pub(crate) cancel: &'a CancellationToken,
     pub(crate) root: &'a Task,
+    /// The stage in which they are shown.
+    pub(crate) stage: Stage,
     pub(crate) timeout: Duration,
 }
 
@@ -66,14 +69,15 @@ pub(crate) async fn wait_for_operations(
     wait: OperationsWait<'_>,
     announce: impl Future<Output = Result<(), Error>>,
 ) -> Result<(), Error> {
-    let OperationsWait { file, subject, cancel, root, timeout } = wait;
-    let task = root.child("operations");
+    let OperationsWait { file, subject, cancel, root, stage, timeout } = wait;
+    let task = stage.task.clone();
+    task.start();
     file.save(operations, &task).await?;
     announce.await?;
     let polled = tokio::select! {
         biased;
         () = cancel.cancelled() => Err(Error::Cancelled),
-        polled = operations.poll_until_done(subject, &task, timeout) => polled,
+        polled = operations.poll_until_done(subject, &stage, timeout) => polled,
         error = file.save_repeatedly(operations, &task) => Err(error),
     };
     if matches!(polled, Err(Error::Cancelled)) {
@@ -83,6 +87,7 @@ pub(crate) async fn wait_for_operations(
     for (_, failure) in operations.failures() {
         tracing::warn!("{} {}: {failure}", file.owner.verb, file.owner.name);
     }
+    stage.skip_rest("it has no operation");
     task.finish();
     file.save(operations, root).await
 }

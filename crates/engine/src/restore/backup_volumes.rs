@@ -60,12 +60,21 @@ pub struct BackupVolumes {
     without_data: bool,
     /// Snapshots of volume snapshotters.
     native_snapshots: Vec<VolumeSnapshot>,
+    /// Claims whose data was moved into the repository, as namespace and name, and its bytes.
+    moved: Vec<(String, String, u64)>,
     /// Claims whose volumes are provisioned anew and have data in the backup.
     provisioned_claims: Vec<ProvisionedClaim>,
     /// Volumes that are provisioned for their claims.
     provisioned: Mutex<HashSet<String>>,
     /// New names of volumes, by the name in the backup.
     renamed: Mutex<HashMap<String, String>>,
+}
+
+fn moved(info: &BackupVolumeInfo) -> Option<(String, String, u64)> {
+    let data =
+        info.snapshot.snapshot_data_movement_info.as_ref().filter(|_| VolumeMethod::of(info) == VolumeMethod::Moved)?;
+    let bytes = u64::try_from(data.size).ok()?;
+    Some((info.volume.pvc_namespace.clone(), info.volume.pvc_name.clone(), bytes))
 }
 
 /// How a PersistentVolume is restored.
@@ -88,6 +97,7 @@ impl BackupVolumes {
             read_backup_list(store, &layout::backup_pod_volume_backups(backup)).await?;
         let native_snapshots = snapshots.clone();
         let provisioned_claims = infos.iter().filter_map(provisioned_claim).collect();
+        let moved = infos.iter().filter_map(moved).collect();
         let snapshots =
             snapshots.into_iter().map(|snapshot| (snapshot.spec.persistent_volume_name, VolumeMethod::NativeSnapshot));
         let infos = infos.into_iter().filter(|info| !info.volume.pv_name.is_empty());
@@ -99,12 +109,18 @@ impl BackupVolumes {
             claims,
             pod_volume_backups,
             native_snapshots,
+            moved,
             provisioned_claims,
             csi: false,
             without_data: restore_volumes == Some(false),
             provisioned: Mutex::default(),
             renamed: Mutex::default(),
         })
+    }
+
+    /// Claims whose data was moved into the repository, as namespace and name, and its bytes.
+    pub fn moved(&self) -> &[(String, String, u64)] {
+        if self.without_data { &[] } else { &self.moved }
     }
 
     /// Sets whether the cluster supports CSI snapshots.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use plimsoll_archive::layout;
 use plimsoll_archive::volume_info::RestoreVolumeInfo;
-use plimsoll_progress::Unit;
+use plimsoll_progress::{Unit, Work};
 use plimsoll_store::Store;
 
 use super::env::{RestoreEnv, RestoreInput, RestoreState};
@@ -22,14 +22,14 @@ use crate::outcome::{Results, Scope};
 use crate::stages::Stages;
 use crate::{Error, unless_cancelled};
 
-/// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
-const STAGES: [(&str, Duration); 5] = [
-    ("planning", Duration::from_secs(1)),
-    ("restoring", Duration::from_secs(30)),
-    // More, once there are any.
-    ("volumes", Duration::from_millis(100)),
-    ("finalizing", Duration::from_millis(500)),
-    ("saving", Duration::from_millis(500)),
+/// The stages, and about how long they take for a few thousand objects: their weights in the percentage until more is known.
+const STAGES: [(&str, Work); 5] = [
+    ("planning", Work::fixed(Duration::from_secs(1))),
+    ("restoring", Work::assumed(Duration::from_secs(30))),
+    // What the volumes need is planned for each of them.
+    ("volumes", Work::fixed(Duration::from_millis(100))),
+    ("finalizing", Work::fixed(Duration::from_millis(500))),
+    ("saving", Work::fixed(Duration::from_millis(500))),
 ];
 
 /// The results of a restore.
@@ -85,7 +85,9 @@ async fn restore(
 /// Waits for the data of pod volumes.
 async fn finish_volumes(state: &RestoreState, run: &RestoreRun) -> Result<Vec<RestoreVolumeInfo>, Error> {
     let Some(data) = &run.rules.data else {
-        state.stages.planned("volumes").finish();
+        let stage = state.stages.stage("volumes");
+        stage.skip_rest("it was not restored");
+        stage.task.finish();
         return Ok(Vec::new());
     };
     let done = data.finish().await?;
@@ -104,6 +106,7 @@ async fn wait_for_item_operations(
     state: &RestoreState,
 ) -> Result<(), Error> {
     if state.operations.is_empty() {
+        state.stages.skip_operations();
         return Ok(());
     }
     let (name, uid) = (input.restore.name_any(), input.restore.uid().unwrap_or_default());
@@ -112,6 +115,7 @@ async fn wait_for_item_operations(
         subject: &state.begun.restore,
         cancel: &env.operation.cancel,
         root: &env.operation.root,
+        stage: state.stages.operations(),
         timeout: operation_timeout(input.restore.spec.item_operation_timeout.as_ref()),
     };
     let announce = async { env.object.show_waiting(state.operations.counts(), state.has_failed()).await };

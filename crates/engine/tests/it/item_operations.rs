@@ -85,7 +85,10 @@ async fn operations_are_polled_to_their_end_and_the_file_records_the_result() {
     let failing = script(vec![progress(10, true, "no space")]);
     let operations = start_all(vec![succeeding, failing], &journal).await;
     let tree = Operation::new("backup-b", Clock::system());
-    operations.poll_until_done(&json!({}), &tree.root(), Duration::from_mins(1)).await.unwrap();
+    operations
+        .poll_until_done(&json!({}), &Stages::plan(&tree.root(), &[]).operations(), Duration::from_mins(1))
+        .await
+        .unwrap();
     assert_eq!(operations.counts(), ItemOperationCounts { attempted: 2, completed: 1, failed: 1 });
     assert_eq!(failures(&operations), ["n: operation o1 of x.io/slow on configmaps n/c: no space"]);
     assert_eq!(operations.post_items(), [ItemId::new("pods", Some("n"), "p")]);
@@ -110,7 +113,10 @@ async fn an_operation_that_exceeds_its_limit_is_cancelled() {
     let stuck = script(vec![progress(10, false, "")]);
     let operations = start_all(vec![Arc::clone(&stuck)], &Arc::default()).await;
     let tree = Operation::new("backup-b", Clock::system());
-    operations.poll_until_done(&json!({}), &tree.root(), Duration::from_secs(90)).await.unwrap();
+    operations
+        .poll_until_done(&json!({}), &Stages::plan(&tree.root(), &[]).operations(), Duration::from_secs(90))
+        .await
+        .unwrap();
     assert!(*stuck.1.lock().unwrap());
     let expected = ["n: operation o0 of x.io/slow on configmaps n/c: timed out after 90 s; cancelled"];
     assert_eq!(failures(&operations), expected);

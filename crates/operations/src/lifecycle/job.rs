@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{Lifecycle, OperationRuntime};
+use crate::history::HistoryRecord;
 use crate::journal::ConfigMapJournal;
 use crate::operation_record::OperationRecord;
 use crate::subject::Subject;
@@ -39,6 +40,8 @@ pub struct Job<K: Lifecycle> {
     pub scratch: tempfile::TempDir,
     /// Its state in memory beside the tree.
     pub live: Arc<K::LiveState>,
+    /// What earlier runs of the same showed.
+    pub history: Arc<HistoryRecord>,
 }
 
 impl<K: Lifecycle> Job<K> {

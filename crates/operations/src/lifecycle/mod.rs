@@ -62,6 +62,8 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
     const FINALIZER: Option<&'static str> = None;
     /// Whether the finalizer is removed when the work has ended: it is there so that a deletion cancels the work first.
     const FINALIZER_WHILE_RUNNING: bool = false;
+    /// Whether its durations are kept for the next one that does the same.
+    const KEEPS_HISTORY: bool = true;
     /// The JSON pointer to its phase.
     const PHASE_POINTER: &'static str = "/status/phase";
 

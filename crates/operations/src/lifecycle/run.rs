@@ -19,15 +19,16 @@ use super::decide::SubjectState;
 use super::reconcile::{LifecycleController, final_status_before_start};
 use super::{Completion, Job, Lifecycle, OperationRuntime};
 use crate::event_recorder::EventType;
+use crate::history::HistoryRecord;
 use crate::journal::{self, JournalLocation};
 use crate::leader_client::LeaderClient;
 use crate::observed_generation::write_final_status;
 use crate::operation_record::{self, OperationRecord};
 use crate::progress_floor::progress_floor;
+use crate::projection;
 use crate::status_writer::{StatusWriter, StatusWriterSettings};
 use crate::subject::Subject;
 use crate::subject_status::{SubjectStatus, extend, summary_patch};
-use crate::{history, projection};
 
 /// Starts an operation, unless it runs or the limit of its kind is reached.
 pub(super) fn start<K: Lifecycle>(id: Subject, controller: &Arc<LifecycleController<K>>) {
@@ -221,7 +222,8 @@ async fn open_job<K: Lifecycle>(
     let raw = serde_json::to_value(&subject).unwrap_or_default();
     let saved = progress_floor(opened.record.name(), opened.saved, &raw, K::ITEM_COUNTERS);
     let (tree, gap) = resume_tree(&opened.record, saved.as_ref(), opened.held_by.as_deref());
-    tree.expect(history::expected_durations(&leader.client, &leader.namespace, &subject, K::VERB).await);
+    let history = Arc::new(HistoryRecord::open(leader, K::VERB, &raw).await);
+    tree.expect(history.earlier());
     let scratch = tempfile::Builder::new()
         .prefix(&format!("{}-", id.operation_name()))
         .tempdir_in(&runtime.scratch)
@@ -241,6 +243,7 @@ async fn open_job<K: Lifecycle>(
         cancel,
         scratch,
         live,
+        history,
     };
     Ok((job, gap))
 }
@@ -282,6 +285,9 @@ async fn finish<K: Lifecycle>(job: &Job<K>, answer: Result<Completion, Error>) -
     journal::remove(leader.client.clone(), &job.id.namespace, &job.id.operation_name()).await?;
     kill::point("journal.removed");
     RetryPolicy::default().run(&root, || remove_finalizer::<K>(leader, &job.id)).await?;
+    if K::KEEPS_HISTORY && completion.state == OperationState::Succeeded {
+        job.history.add(&snapshot).await;
+    }
     match job.record.end(&snapshot, &completion.state, completion.reasons).await {
         Err(error) if error.code() == Some(404) => Ok(()),
         answer => answer,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_progress::{
-    Encoder, Ending, Frame, FrameOutcome, Limits, Operation, Percent, Replica, Snapshot, State, Task, Total, Unit,
-    VirtualClock, Wait, truncate,
+    Basis, Encoder, Ending, Frame, FrameOutcome, Limits, Operation, Percent, Replica, Snapshot, State, Task, Total,
+    Unit, VirtualClock, Wait, Work, truncate,
 };
 use proptest::prelude::*;
 
@@ -23,6 +23,8 @@ enum Step {
     AddBytes(usize, u64),
     Say(usize, u8),
     Wait(usize),
+    Plan(usize, u64, bool),
+    Queue(usize),
     StopWaiting,
     Finish(usize),
     FailTask(usize),
@@ -55,6 +57,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (task(), 0..9999_u64).prop_map(|(task, n)| Step::AddBytes(task, n)),
         1 => (task(), any::<u8>()).prop_map(|(task, n)| Step::Say(task, n)),
         1 => task().prop_map(Step::Wait),
+        2 => (task(), 0..500_u64, any::<bool>()).prop_map(|(task, n, exact)| Step::Plan(task, n, exact)),
+        1 => task().prop_map(Step::Queue),
         1 => Just(Step::StopWaiting),
         1 => task().prop_map(Step::Finish),
         1 => task().prop_map(Step::FailTask),
@@ -115,6 +119,12 @@ impl World {
             Step::AddBytes(at, n) => self.task(at).meter(Unit::Bytes).add(n),
             Step::Say(at, n) => self.task(at).say(format!("item {n}")),
             Step::Wait(at) => self.waits.push(self.task(at).wait("waiting for a pod")),
+            Step::Plan(at, n, exact) => {
+                let basis = if exact { Basis::Exact } else { Basis::Assumed };
+                self.task(at).plan(Work::amount(n, 10.0, basis).with_fixed(Duration::from_secs(n % 7)));
+                self.task(at).runs_on(format!("node-{}", n % 3));
+            }
+            Step::Queue(at) => self.task(at).queue(at % 3),
             Step::StopWaiting => drop(self.waits.pop()),
             Step::Finish(at) => self.unless_root(at, Task::finish),
             Step::FailTask(at) => self.unless_root(at, |task| task.fail("it broke")),

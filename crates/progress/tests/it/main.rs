@@ -6,14 +6,17 @@ extern crate self as libfuzzer_sys;
 mod estimator;
 mod frames;
 mod handles;
+mod history;
 mod invariants;
 mod machine;
 mod percent;
+mod plans;
 mod rates;
 mod shapes;
 mod stalls;
 mod stress;
 mod takeover;
+mod whole_operations;
 
 #[path = "../../../../fuzz/fuzz_targets/frame.rs"]
 #[expect(unused_attributes, reason = "the fuzz target is a program of its own")]
@@ -21,6 +24,9 @@ mod fuzz_target_of_frames;
 
 #[path = "../grade/mod.rs"]
 mod grade;
+
+#[path = "../trees/mod.rs"]
+mod trees;
 
 macro_rules! fuzz_target {
     (|$input:ident: $kind:ty| $body:block) => {

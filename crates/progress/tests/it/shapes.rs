@@ -112,7 +112,7 @@ fn rows_say_all_there_is_to_say() {
     assert_eq!(
         lines,
         [
-            "restore-x | Running | ~21.00 % |  | 350.9 MiB of ~4.5 GiB | 8 items/s |  | 41s | ",
+            "restore-x | Running | ~34.25 % |  | 350.9 MiB of ~4.5 GiB | 8 items/s |  | 41s | ",
             "  items | Running | 63.67 % | 652/1024 items, 3 skipped, 1 failed |  | 8 items/s | 40s to 53s | 41s | configmaps/demo/settings",
             "  demo/data | Stalled | ~7.61 % |  | 350.9 MiB of ~4.5 GiB | 0 B/s |  | 41s | stalled for 31s: var/lib/mysql/ibdata1",
             "  hook | Quiet |  |  |  |  |  | 31s | no signal since 31s ago",

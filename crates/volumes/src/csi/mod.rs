@@ -18,9 +18,10 @@ mod snapshot_state;
 mod snapshot_taker;
 mod upload;
 
+pub(crate) use backup::CLAIM_ACTION;
 pub use backup::{CsiBackup, CsiBackupParameters, DataMovement};
 pub use delete::{MovedSnapshots, delete_snapshots, register_deletion, release_snapshots};
-pub use restore::{CsiRestore, CsiRestoreParameters, register_restore};
+pub use restore::{CLAIM_RESTORE_ACTION, CsiRestore, CsiRestoreParameters, register_restore};
 pub(crate) use snapshot_state::{is_permanent, permanent_error};
 
 use kube::api::{ApiResource, DynamicObject};

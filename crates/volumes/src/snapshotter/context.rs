@@ -19,9 +19,6 @@ use super::plugin_operation::RecordSubject;
 use super::records::{RecordKind, Records};
 use crate::volume_job::VolumeJob;
 
-/// The expected duration of the snapshots: the weight of the stage once there are any.
-const EXPECTED_DURATION: Duration = Duration::from_mins(1);
-
 /// The Backup or Restore whose snapshots are taken or restored.
 pub struct SnapshotJob {
     /// Services of the server.
@@ -75,10 +72,9 @@ impl SnapshotContext {
 
     /// Starts the stage and the task of a volume.
     pub(super) fn start_task(&self, volume: &str) -> Task {
-        let stage = &self.job.subject.task;
-        stage.start();
-        stage.expect_duration(EXPECTED_DURATION);
-        let task = stage.planned(volume);
+        let stage = &self.job.subject.stage;
+        stage.task.start();
+        let task = stage.take(volume);
         task.start();
         task
     }

@@ -7,6 +7,9 @@ use super::Method;
 use crate::csi;
 use crate::snapshot_choice::{SnapshotChoice, snapshot_choice};
 
+/// Why a CSI driver takes a snapshot, and no plugin.
+const BY_CLASS: &str = "VolumeSnapshotClass";
+
 /// The request of a backup for snapshots.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SnapshotRequest {
@@ -62,10 +65,15 @@ pub(super) fn method_of(
         Ok(Some(_)) if request.moves_data && block => {
             (Method::Refused, "it is a block device (volumeMode: Block), which has no files to move".to_owned())
         }
-        Ok(Some(class)) if request.moves_data => (Method::Moved, format!("VolumeSnapshotClass {class}")),
-        Ok(Some(class)) => (Method::Snapshot, format!("VolumeSnapshotClass {class}")),
+        Ok(Some(class)) if request.moves_data => (Method::Moved, format!("{BY_CLASS} {class}")),
+        Ok(Some(class)) => (Method::Snapshot, format!("{BY_CLASS} {class}")),
         Ok(None) => without_class(&driver, explicit, support),
     }
+}
+
+/// Whether a CSI driver takes the snapshot, for this reason.
+pub(super) fn is_by_class(reason: &str) -> bool {
+    reason.starts_with(BY_CLASS)
 }
 
 /// Plugins take what no class is for.

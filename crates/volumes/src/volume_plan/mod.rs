@@ -5,7 +5,7 @@ mod claim;
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt, stream};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use plimsoll_api::velero::v1::VolumeSnapshotLocation;
@@ -14,12 +14,13 @@ use plimsoll_engine::backup::BackupPlan;
 use plimsoll_engine::cluster::{Cluster, ItemMeta, list_pages};
 use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_progress::Task;
+use plimsoll_select::quantity::Quantity;
 use plimsoll_select::resources::ResourceMapper;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::claim::SnapshotRequest;
-use self::claim::{SnapshotSupport, method_of};
+use self::claim::{SnapshotSupport, is_by_class, method_of};
 use crate::csi::{SNAPSHOTS, classes};
 use crate::fs_backup::{
     Choice, FsBackupPolicy, UNMOUNTED, VolumeBinding, VolumeReader, claim_name, unsupported_type, volumes,
@@ -44,6 +45,41 @@ pub struct PlannedVolume {
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What is known about its size and place.
+    #[serde(skip)]
+    pub extent: VolumeExtent,
+}
+
+/// What the cluster says about a volume before anything is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeExtent {
+    /// The uid of its claim.
+    pub claim_uid: Option<String>,
+    /// The capacity of its claim, in bytes.
+    pub capacity: Option<u64>,
+    /// The node of the pod that has it.
+    pub node: Option<String>,
+    /// Its PersistentVolume.
+    pub persistent_volume: Option<String>,
+    /// A CSI driver takes its snapshot, and no plugin.
+    pub by_class: bool,
+}
+
+impl VolumeExtent {
+    fn of(claim: Option<&Value>, pod: Option<&Value>) -> Self {
+        let text = |value: Option<&Value>, place: &str| {
+            value.and_then(|value| value.pointer(place)).and_then(Value::as_str).map(str::to_owned)
+        };
+        let capacity =
+            text(claim, "/status/capacity/storage").or_else(|| text(claim, "/spec/resources/requests/storage"));
+        Self {
+            claim_uid: text(claim, "/metadata/uid"),
+            capacity: capacity.and_then(|capacity| Quantity::parse(&capacity)?.whole()),
+            node: text(pod, "/spec/nodeName"),
+            persistent_volume: text(claim, "/spec/volumeName"),
+            by_class: false,
+        }
+    }
 }
 
 /// The planned method of a volume.
@@ -78,14 +114,21 @@ pub async fn plan(
     let reading = VolumeReader { cluster, task };
     let mut planning = Planning { reading, policy, windows: HashMap::new(), claims: HashSet::new(), all: Vec::new() };
     let selected = SelectedItems { cluster, plan, item_filter, task };
-    for (path, pod) in selected.read("pods").await? {
-        planning.pod(&path, &pod).await?;
+    let mut pods = pin!(selected.pages("pods"));
+    while let Some(page) = pods.next().await {
+        for (path, pod) in page? {
+            planning.pod(&path, &pod).await?;
+        }
     }
-    let claims = selected.read("persistentvolumeclaims").await?;
-    if !claims.is_empty() {
-        let support = snapshot_support(cluster, item_filter, namespace).await?;
-        for (path, claim) in claims {
-            planning.claim(path, &claim, snapshots, &support).await?;
+    let mut claims = pin!(selected.pages("persistentvolumeclaims"));
+    let mut support = None;
+    while let Some(page) = claims.next().await {
+        for (path, claim) in page? {
+            let support = match &mut support {
+                Some(support) => support,
+                None => support.insert(snapshot_support(cluster, item_filter, namespace).await?),
+            };
+            planning.claim(path, &claim, snapshots, support).await?;
         }
     }
     Ok(planning.all)
@@ -100,26 +143,23 @@ struct SelectedItems<'a> {
 }
 
 impl SelectedItems<'_> {
-    /// The selected objects of a resource, with their paths.
-    async fn read(&self, group_resource: &str) -> Result<Vec<(String, Value)>, Error> {
-        let Self { cluster, plan, item_filter, task } = self;
+    /// The selected objects of a resource, with their paths, page by page.
+    fn pages(&self, group_resource: &'static str) -> impl Stream<Item = Result<Vec<(String, Value)>, Error>> {
+        let Self { cluster, plan, item_filter, task } = *self;
         let planned = plan.resources.iter().find(|planned| planned.resource.group_resource() == group_resource);
-        let Some(planned) = planned else { return Ok(Vec::new()) };
-        let mut selected = Vec::new();
-        for query in plan.queries(&planned.resource) {
-            let mut found = pin!(list_pages(cluster, &planned.resource, query, task, &|| {}));
-            while let Some(page) = found.next().await {
-                for item in page?.items {
-                    let Ok(meta) = ItemMeta::of(&item) else { continue };
-                    let namespace = meta.namespace.as_deref().unwrap_or_default();
-                    let here = plan.namespaces.as_ref().is_none_or(|names| names.contains(namespace));
-                    if here && item_filter.includes_item(group_resource, &meta) {
-                        selected.push((meta.path(), serde_json::from_slice(&item).unwrap_or_default()));
-                    }
-                }
-            }
-        }
-        Ok(selected)
+        let queries = planned
+            .into_iter()
+            .flat_map(|planned| plan.queries(&planned.resource).into_iter().map(|query| (&planned.resource, query)));
+        let select = move |item: &[u8]| {
+            let meta = ItemMeta::of(item).ok()?;
+            let namespace = meta.namespace.as_deref().unwrap_or_default();
+            let here = plan.namespaces.as_ref().is_none_or(|names| names.contains(namespace));
+            let selected = here && item_filter.includes_item(group_resource, &meta);
+            selected.then(|| (meta.path(), serde_json::from_slice(item).unwrap_or_default()))
+        };
+        stream::iter(queries)
+            .flat_map(move |(resource, query)| list_pages(cluster, resource, query, task, &|| {}))
+            .map(move |page| Ok(page?.items.iter().filter_map(|item| select(item)).collect()))
     }
 }
 
@@ -177,8 +217,9 @@ impl Planning<'_> {
                 },
             };
             let volume = volume["name"].as_str().map(str::to_owned);
+            let extent = VolumeExtent::of(claim.as_ref(), Some(pod));
             let (pod, claim) = (Some(path.to_owned()), claim_path);
-            self.all.push(PlannedVolume { pod, volume, claim, method, reason });
+            self.all.push(PlannedVolume { pod, volume, claim, method, reason, extent });
         }
         Ok(())
     }
@@ -196,8 +237,9 @@ impl Planning<'_> {
         }
         let volume = self.reading.volume_of(claim).await?;
         let (method, reason) = method_of(claim, volume.as_ref(), self.policy.policies.as_ref(), snapshots, support);
+        let extent = VolumeExtent { by_class: is_by_class(&reason), ..VolumeExtent::of(Some(claim), None) };
         let reason = Some(reason);
-        self.all.push(PlannedVolume { pod: None, volume: None, claim: Some(path), method, reason });
+        self.all.push(PlannedVolume { pod: None, volume: None, claim: Some(path), method, reason, extent });
         Ok(())
     }
 

@@ -35,6 +35,9 @@ use crate::fs_backup::{ClaimInfo, FsBackupPolicy, TransferServices, claims_of};
 use crate::snapshot_choice::{SnapshotChoice, snapshot_choice};
 use crate::volume_job::VolumeJob;
 
+/// The action that takes the snapshot of a claim.
+pub(crate) const CLAIM_ACTION: &str = "velero.io/csi-pvc-backupper";
+
 /// Parameters of [`CsiBackup`].
 pub struct CsiBackupParameters {
     /// Services of the server.
@@ -114,7 +117,7 @@ impl CsiBackup {
         let csi = Arc::new(Self { parameters, uploads, claim_results, pods, infos, pods_read });
         let claims = AppliesTo::resources(["persistentvolumeclaims"]);
         let action = Arc::new(ClaimAction(Arc::clone(&csi)));
-        actions.register(Source::BuiltIn(2), "velero.io/csi-pvc-backupper", &claims, mapper, action)?;
+        actions.register(Source::BuiltIn(2), CLAIM_ACTION, &claims, mapper, action)?;
         Ok(Some(csi))
     }
 
@@ -243,7 +246,8 @@ impl CsiBackup {
     async fn start(&self, claim: &Value, volume: &Value, key: &str, class: &str) -> Result<Option<ClaimResult>, Error> {
         self.parameters.job.task.start();
         let (claimed, started) = (ClaimInfo::of(claim, Some(volume)), Timestamp::now());
-        let task = self.parameters.job.task.child(key);
+        let task = self.parameters.job.stage.take(key);
+        task.start();
         let answer = self.create(claim, class, &task).await;
         match &answer {
             Ok(_) => task.finish(),

@@ -55,6 +55,9 @@ pub struct CsiRestore {
     infos: Mutex<Vec<RestoreVolumeInfo>>,
 }
 
+/// The action that restores a claim, and the data of its volume.
+pub const CLAIM_RESTORE_ACTION: &str = "velero.io/csi-pvc-restorer";
+
 /// Registers the actions.
 pub fn register_restore(
     parameters: CsiRestoreParameters,
@@ -68,7 +71,7 @@ pub fn register_restore(
     let wanted = AppliesTo::resources([UPLOADS]);
     actions.register(Source::BuiltIn(1), "velero.io/dataupload", &wanted, mapper, uploads)?;
     let parts = [
-        ("velero.io/csi-pvc-restorer", CLAIMS, Part::Claim),
+        (CLAIM_RESTORE_ACTION, CLAIMS, Part::Claim),
         ("velero.io/csi-volumesnapshot-restorer", SNAPSHOTS, Part::Snapshot),
         ("velero.io/csi-volumesnapshotcontent-restorer", CONTENTS, Part::Content),
     ];

@@ -110,6 +110,16 @@ impl FsBackup {
         VolumeReader { cluster: &self.parameters.services.leader.cluster, task: &self.parameters.job.task }
     }
 
+    /// Notes the size of a claim's volume for the next backup.
+    fn note_size(&self, ended: &PodVolumeBackup) {
+        let claim = ended.metadata.labels.as_ref().and_then(|labels| labels.get(labels::PVC_UID));
+        let progress = ended.status.as_ref().and_then(|status| status.progress.as_ref());
+        let size = progress.and_then(|progress| u64::try_from(progress.total_bytes?).ok());
+        if let (Some(claim), Some(size)) = (claim, size) {
+            self.parameters.job.history.set_size(claim, size);
+        }
+    }
+
     /// Waits for all transfers. Returns the results.
     async fn results(&self) -> VolumeBackupResults {
         let started = self.state().started.clone();
@@ -130,6 +140,7 @@ impl FsBackup {
                 TransferMessage::Warning(text) => self.state().results.warnings.push(line(text)),
                 TransferMessage::None => {}
             }
+            self.note_size(&ended);
             infos.push(volume_info::backed_up(&ended, &one.claim_info));
             backups.push(json!(ended.as_ref()));
         }
@@ -169,6 +180,7 @@ impl VolumeBackupper for FsBackup {
     fn finish(&self) -> BoxFuture<'_, Result<VolumeBackupResults, Error>> {
         Box::pin(async {
             let results = self.results().await;
+            self.parameters.job.stage.skip_rest("it was not backed up");
             self.parameters.job.task.finish();
             Ok(results)
         })

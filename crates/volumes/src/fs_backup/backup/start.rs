@@ -1,7 +1,5 @@
 //! Creates the PodVolumeBackups of a pod.
 
-use std::time::Duration;
-
 use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, UploaderType};
@@ -14,9 +12,6 @@ use crate::fs_backup::{identifier, transfer_name};
 use crate::repositories::RepositoryKey;
 use crate::volume_job::VolumeJob;
 
-/// The expected duration of the volumes of a backup: the weight of the stage once there are any.
-const EXPECTED_DURATION: Duration = Duration::from_mins(1);
-
 impl FsBackup {
     /// Creates the transfers of a pod for the agent of its node.
     pub(super) async fn start_transfers(
@@ -24,9 +19,8 @@ impl FsBackup {
         pod: &Value,
         chosen: Vec<SelectedVolume>,
     ) -> Result<Vec<StartedTransfer>, Error> {
-        let FsBackupParameters { services, location, job: VolumeJob { task, .. }, .. } = &self.parameters;
+        let FsBackupParameters { services, location, job: VolumeJob { task, stage, .. }, .. } = &self.parameters;
         task.start();
-        task.expect_duration(EXPECTED_DURATION);
         let namespace = text(pod, "/metadata/namespace");
         let key = RepositoryKey::new(namespace, location, self.kind);
         let repository = match self.repositories.get(&services.repositories, &key, task).await {
@@ -43,7 +37,8 @@ impl FsBackup {
         let mut started = Vec::new();
         for one in chosen {
             let label = format!("{}/{}", path(pod), one.volume);
-            let shown = task.planned(&label);
+            let shown = stage.take(&label);
+            shown.runs_on(text(pod, "/spec/nodeName"));
             shown.start();
             let object = self.transfer(pod, &one, &identifier);
             let name = object.metadata.name.clone().unwrap_or_default();

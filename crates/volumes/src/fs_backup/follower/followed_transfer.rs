@@ -95,7 +95,7 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         let (Some(total), Some(done)) = (number(shown.total_bytes), number(shown.bytes_done)) else {
             return self.set_liveness(stalled.as_deref());
         };
-        let grows = summary.percent.as_deref().is_none_or(|percent| percent.starts_with('~'));
+        let grows = summary.percent.as_deref().is_none_or(|percent| percent.starts_with(['~', '≥']));
         let ended = object.phase() == TransferPhase::Completed;
         self.bytes.set_total(if grows && !ended { Total::Growing(total) } else { Total::Final(total) });
         self.bytes.set_done(done);

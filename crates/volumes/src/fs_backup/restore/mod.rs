@@ -15,6 +15,7 @@ use plimsoll_engine::Error;
 use plimsoll_engine::ports::{VolumeRestoreResults, VolumeRestorer};
 use plimsoll_engine::registry::{AppliesTo, Source as Origin};
 use plimsoll_engine::restore::actions::Actions;
+use plimsoll_progress::Basis;
 use plimsoll_select::resources::ResourceMapper;
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -27,6 +28,7 @@ use super::restored_pod::RestoredPod;
 use super::services::TransferServices;
 use crate::repositories::RepositoryCache;
 use crate::volume_job::VolumeJob;
+use crate::volume_work::transfer_work;
 
 /// Parameters of the restore of pod volumes.
 pub struct FsRestoreParameters {
@@ -95,6 +97,7 @@ impl FsRestore {
             let key = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
             by_pod.entry(key).or_default().push(backup.clone());
         }
+        plan_transfers(&parameters, by_pod.values().flatten().filter(|backup| is_restorable(backup)));
         let expected = Expected::default();
         let waiting = RestoreWaitAction {
             pods: Pods { backups: by_pod, namespaces: parameters.namespaces.clone(), expected: Arc::clone(&expected) },
@@ -129,6 +132,19 @@ impl FsRestore {
     }
 }
 
+/// Plans the volumes: the sizes of their snapshots are known exactly.
+fn plan_transfers<'a>(parameters: &FsRestoreParameters, backups: impl Iterator<Item = &'a PodVolumeBackup>) {
+    for backup in backups {
+        let pod = backup.spec.pod.clone().unwrap_or_default();
+        let (namespace, pod) = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
+        let namespace = parameters.namespaces.get(&namespace).unwrap_or(&namespace);
+        let label = format!("{namespace}/{pod}/{}", backup.spec.volume.as_deref().unwrap_or_default());
+        let progress = backup.status.as_ref().and_then(|status| status.progress.as_ref());
+        let size = progress.and_then(|progress| u64::try_from(progress.total_bytes?).ok()).unwrap_or(0);
+        parameters.job.stage.plan(&label, transfer_work(size, Basis::Exact), None);
+    }
+}
+
 impl VolumeRestorer for FsRestore {
     fn start_pod(&self, pod: &Value) {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -148,6 +164,7 @@ impl VolumeRestorer for FsRestore {
         Box::pin(async {
             let mut tasks = take(&mut *self.tasks());
             while tasks.join_next().await.is_some() {}
+            self.work.parameters.job.stage.skip_rest("it was not restored");
             self.work.results().await
         })
     }

@@ -45,10 +45,11 @@ impl Work {
     }
 
     async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<StartedTransfer, Error> {
-        let FsRestoreParameters { services, location, job: VolumeJob { task, .. }, .. } = &self.parameters;
+        let FsRestoreParameters { services, location, job: VolumeJob { task, stage, .. }, .. } = &self.parameters;
         let key = RepositoryKey { location: location.clone(), ..RepositoryKey::of_pod_volume_backup(backup) };
         let repository = self.repositories.get(&services.repositories, &key, task).await?;
-        let shown = task.child(label);
+        let shown = stage.take(label);
+        shown.start();
         let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
         let claim = claim_of(pod, backup.spec.volume.as_deref().unwrap_or_default());
         let existing = match &claim {

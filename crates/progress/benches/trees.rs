@@ -1,0 +1,19 @@
+//! How good the percentage and the time left of whole operations are, as tables beside the goals and other estimators.
+//!
+//! `cargo bench -p plimsoll-progress --bench trees` prints what `hack/generate-accuracy` puts into the documentation. A goal that is
+//! missed is printed as missed.
+
+#[path = "../tests/trees/mod.rs"]
+mod trees;
+
+/// Rounds of all cases.
+const ROUNDS: u64 = 3;
+
+#[expect(clippy::print_stdout, reason = "a benchmark prints")]
+fn main() {
+    let rounds = std::env::var("PLIMSOLL_BENCH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+    let graded: Vec<trees::Graded> = trees::cases(&trees::SIZES, rounds).into_iter().map(trees::grade).collect();
+    for line in trees::tables(&graded) {
+        println!("{line}");
+    }
+}
