@@ -40,7 +40,7 @@ pub(crate) struct BlobIndex {
     data: Table<Entry>,
     trees: Table<Entry>,
     /// Further copies of blobs. They are rare and replace a damaged first copy.
-    copies: HashMap<Id, Vec<BlobLocation>>,
+    copies: HashMap<(BlobKind, Id), Vec<BlobLocation>>,
     /// The index files and unindexed packs that it was loaded from.
     sources: IndexSources,
     /// Packs that are too large for memory. Few programs write them.
@@ -93,7 +93,7 @@ impl BlobIndex {
     fn add_blob(&mut self, pack: u32, blob: &PackedBlob) {
         let location = BlobLocation::of(pack, blob);
         if !self.table_mut(blob.kind).insert(Entry { id: blob.id, location }) {
-            self.copies.entry(blob.id).or_default().push(location);
+            self.copies.entry((blob.kind, blob.id)).or_default().push(location);
         }
     }
 
@@ -107,8 +107,60 @@ impl BlobIndex {
 
     /// All locations of a blob, the preferred one first.
     pub(crate) fn locations(&self, kind: BlobKind, id: &Id) -> Vec<BlobLocation> {
-        let copies = self.copies.get(id).into_iter().flatten().copied();
-        self.find(kind, id).into_iter().chain(copies).collect()
+        self.find(kind, id).into_iter().chain(self.further_copies(kind, id).iter().copied()).collect()
+    }
+
+    /// The locations of a blob except for the preferred one.
+    pub(crate) fn further_copies(&self, kind: BlobKind, id: &Id) -> &[BlobLocation] {
+        // Almost always there are none, and the caller may ask for every blob.
+        if self.copies.is_empty() { &[] } else { self.copies.get(&(kind, *id)).map_or(&[], Vec::as_slice) }
+    }
+
+    /// Adds a pack with blobs of removed packs, and then forgets all other locations in removed packs that a blob can do without.
+    pub(crate) fn replace_removed(&mut self, moved: &[IndexedPack], is_removed: impl Fn(u32) -> bool) {
+        for pack in moved {
+            self.add(pack);
+            let Some(number) = self.pack_number(&pack.id) else { continue };
+            for blob in &pack.blobs {
+                self.prefer(blob.kind, &blob.id, BlobLocation::of(number, blob), &is_removed);
+            }
+        }
+        for key in self.copies.keys().copied().collect::<Vec<_>>() {
+            let remaining = self.copies.get(&key).into_iter().flatten().find(|location| !is_removed(location.pack));
+            if let Some(location) = remaining.copied() {
+                self.prefer(key.0, &key.1, location, &is_removed);
+            }
+        }
+    }
+
+    /// Prefers this location if the preferred one is removed, and forgets further copies that are removed.
+    fn prefer(&mut self, kind: BlobKind, id: &Id, location: BlobLocation, is_removed: impl Fn(u32) -> bool) {
+        let table = self.table_mut(kind);
+        let Some(number) = table.number(id) else { return };
+        let preferred = &mut table.entry_mut(number).location;
+        if is_removed(preferred.pack) {
+            *preferred = location;
+        }
+        let preferred = *preferred;
+        if let Some(copies) = self.copies.get_mut(&(kind, *id)) {
+            copies.retain(|copy| *copy != preferred && !is_removed(copy.pack));
+            if copies.is_empty() {
+                self.copies.remove(&(kind, *id));
+            }
+        }
+    }
+
+    /// The number of a pack.
+    pub(crate) fn pack_number(&self, id: &Id) -> Option<u32> {
+        self.packs.number(id).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// Calls `each` with every blob and its preferred location, in the order of their numbers.
+    pub(crate) fn for_each_blob(&self, mut each: impl FnMut(BlobKind, usize, &Id, BlobLocation)) {
+        for kind in [BlobKind::Tree, BlobKind::Data] {
+            let entries = self.table(kind).blocks.iter().flatten();
+            entries.enumerate().for_each(|(number, entry)| each(kind, number, &entry.id, entry.location));
+        }
     }
 
     pub(crate) fn pack(&self, number: u32) -> Id {
@@ -202,6 +254,10 @@ impl<E: HasId> Table<E> {
         &self.blocks[number / BLOCK_SIZE][number % BLOCK_SIZE]
     }
 
+    fn entry_mut(&mut self, number: usize) -> &mut E {
+        &mut self.blocks[number / BLOCK_SIZE][number % BLOCK_SIZE]
+    }
+
     /// The slot of this ID, or the free slot for it.
     fn slot(&self, id: &Id) -> Option<usize> {
         let last = self.slots.len().checked_sub(1)?;
@@ -262,28 +318,50 @@ fn first_slot(id: &Id, slots: usize) -> usize {
     usize::try_from(product >> usize::BITS).unwrap_or(0)
 }
 
-/// One bit for each blob of an index.
-pub(crate) struct BlobMarks<'a> {
-    index: &'a BlobIndex,
+/// One bit for each blob of an index, also of an index to which blobs are added.
+#[derive(Default)]
+pub(crate) struct BlobSet {
     data: Vec<u64>,
     trees: Vec<u64>,
 }
 
+impl BlobSet {
+    /// Adds a blob. Returns whether it is new; `None` for a blob that is not in the index, which cannot be added.
+    pub(crate) fn insert(&mut self, index: &BlobIndex, kind: BlobKind, id: &Id) -> Option<bool> {
+        let table = index.table(kind);
+        let number = table.number(id)?;
+        let words = if kind == BlobKind::Tree { &mut self.trees } else { &mut self.data };
+        if words.len() <= number / 64 {
+            words.resize(table.len.div_ceil(64), 0);
+        }
+        let word = words.get_mut(number / 64)?;
+        let bit = 1 << (number % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        Some(is_new)
+    }
+
+    /// Whether it has the blob with this number.
+    pub(crate) fn has(&self, kind: BlobKind, number: usize) -> bool {
+        let words = if kind == BlobKind::Tree { &self.trees } else { &self.data };
+        words.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
+    }
+}
+
+/// One bit for each blob of an index.
+pub(crate) struct BlobMarks<'a> {
+    index: &'a BlobIndex,
+    marked: BlobSet,
+}
+
 impl<'a> BlobMarks<'a> {
     pub(crate) fn new(index: &'a BlobIndex) -> Self {
-        let words = |blobs: usize| vec![0; blobs.div_ceil(64)];
-        Self { index, data: words(index.data.len), trees: words(index.trees.len) }
+        Self { index, marked: BlobSet::default() }
     }
 
     /// Marks a blob. Returns whether it was unmarked. A blob that is not in the index cannot be marked and is never new.
     pub(crate) fn set(&mut self, kind: BlobKind, id: &Id) -> bool {
-        let Some(number) = self.index.table(kind).number(id) else { return false };
-        let words = if kind == BlobKind::Tree { &mut self.trees } else { &mut self.data };
-        let Some(word) = words.get_mut(number / 64) else { return false };
-        let bit = 1 << (number % 64);
-        let is_new = *word & bit == 0;
-        *word |= bit;
-        is_new
+        self.marked.insert(self.index, kind, id).unwrap_or(false)
     }
 }
 

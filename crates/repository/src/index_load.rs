@@ -131,7 +131,7 @@ impl Repository {
 
     /// Lists the packs that match, of about `count`. A listing has a thousand files at most and must wait for the one before, so many
     /// packs are listed by the beginnings of their names.
-    fn list_packs(
+    pub(crate) fn list_packs(
         &self,
         count: usize,
         cancel: &Cancel,

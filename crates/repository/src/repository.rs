@@ -260,6 +260,15 @@ impl Repository {
         wait(&self.runtime, cancel, work)
     }
 
+    /// Rejects changes of a repository whose config is unknown.
+    pub(crate) fn require_config(&self) -> Result<()> {
+        if self.config.version > 0 {
+            return Ok(());
+        }
+        let cause = "a repository without a config is read-only".into();
+        Err(RepositoryError::Unsupported { location: self.store.name().into(), cause })
+    }
+
     /// Rejects writes to a read-only repository.
     pub(crate) fn require_writable(&self) -> Result<()> {
         if self.config.version == 2 {

@@ -8,7 +8,7 @@ use crate::{RepositoryError, Result};
 
 /// Buffers of one size, within a budget. They are reused, because a new one costs a page fault for every 4 KiB.
 #[derive(Clone)]
-pub(super) struct Buffers(Arc<Shared>);
+pub(crate) struct Buffers(Arc<Shared>);
 
 struct Shared {
     size: usize,
@@ -26,7 +26,7 @@ struct State {
 
 impl Buffers {
     /// Buffers of `size` bytes within `budget` bytes, but at least one.
-    pub(super) fn new(size: usize, budget: usize) -> Self {
+    pub(crate) fn new(size: usize, budget: usize) -> Self {
         Self(Arc::new(Shared { size, budget, state: Mutex::default(), returned: Condvar::new() }))
     }
 
@@ -72,7 +72,7 @@ impl Buffers {
 }
 
 /// A borrowed buffer, returned to its pool on drop.
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// The start of the content.
     start: usize,

@@ -7,14 +7,14 @@
 //!  scanner: counts ahead for the total, if the walkers wait for the workers
 //! ```
 
-mod buffers;
+pub(crate) mod buffers;
 mod directory;
 mod directory_queue;
 mod encoders;
 mod memory_plan;
 mod node;
 mod options;
-mod packer;
+pub(crate) mod packer;
 mod run;
 mod scan;
 mod source;

@@ -14,14 +14,14 @@ use crate::format::pack;
 use crate::{RepositoryError, Result};
 
 /// A pack that is ready to be stored.
-pub(super) struct FinishedPack {
+pub(crate) struct FinishedPack {
     pub id: Id,
     pub content: Bytes,
     pub blobs: Vec<PackedBlob>,
 }
 
 /// A pack that is full or last, without its header.
-pub(super) struct FullPack {
+pub(crate) struct FullPack {
     content: Buffer,
     blobs: Vec<PackedBlob>,
 }
@@ -29,7 +29,7 @@ pub(super) struct FullPack {
 impl FullPack {
     /// Verifies the uncompressed blobs, and completes the pack with its header and its ID. That is most of the work on a pack, so
     /// the packer must not be locked meanwhile.
-    pub(super) fn finish(self, key: &Key, encoder: &mut BlobEncoder) -> Result<FinishedPack> {
+    pub(crate) fn finish(self, key: &Key, encoder: &mut BlobEncoder) -> Result<FinishedPack> {
         let Self { mut content, blobs } = self;
         let mut hash = encoder.hash_content(key, content.as_ref(), &blobs)?;
         let header = pack::encode_header(&blobs, key);
@@ -40,7 +40,7 @@ impl FullPack {
 }
 
 /// A pack being filled.
-pub(super) struct Packer {
+pub(crate) struct Packer {
     kind: BlobKind,
     size: usize,
     buffers: Buffers,
@@ -49,15 +49,15 @@ pub(super) struct Packer {
 }
 
 /// How much a pack may exceed its size: for its header and the end of its last blob.
-pub(super) const SLACK: usize = 1024 * 1024;
+pub(crate) const SLACK: usize = 1024 * 1024;
 
 impl Packer {
-    pub(super) fn new(kind: BlobKind, size: usize, buffers: Buffers) -> Self {
+    pub(crate) fn new(kind: BlobKind, size: usize, buffers: Buffers) -> Self {
         Self { kind, size, buffers, buffer: None, blobs: Vec::new() }
     }
 
     /// Appends a blob, which is only copied. Returns the pack that was full before or is full now.
-    pub(super) fn append(&mut self, blob: &EncryptedBlob<'_>, stopped: impl Fn() -> bool) -> Result<Option<FullPack>> {
+    pub(crate) fn append(&mut self, blob: &EncryptedBlob<'_>, stopped: impl Fn() -> bool) -> Result<Option<FullPack>> {
         let full = if self.has_no_room_for(blob) { self.take() } else { None };
         self.push(blob, stopped)?;
         Ok(match full {
@@ -95,14 +95,14 @@ impl Packer {
     }
 
     /// Takes the pack and starts a new one; `None` if it is empty.
-    pub(super) fn take(&mut self) -> Option<FullPack> {
+    pub(crate) fn take(&mut self) -> Option<FullPack> {
         let content = self.buffer.take()?;
         Some(FullPack { content, blobs: std::mem::take(&mut self.blobs) })
     }
 }
 
 /// A blob that is ready for a pack. A compressed one is verified; others are verified with their pack.
-pub(super) struct EncryptedBlob<'t> {
+pub(crate) struct EncryptedBlob<'t> {
     pub id: Id,
     pub encrypted: EncryptedBytes<'t>,
     /// Length of the plain form if it is compressed, else 0.
@@ -114,7 +114,7 @@ fn verify_error(id: &Id, cause: String) -> RepositoryError {
 }
 
 /// Compresses, encrypts and verifies blobs, with the buffers of one thread.
-pub(super) struct BlobEncoder {
+pub(crate) struct BlobEncoder {
     compressor: zstd::bulk::Compressor<'static>,
     probe: zstd::bulk::Compressor<'static>,
     scratch: Vec<u8>,
@@ -123,7 +123,7 @@ pub(super) struct BlobEncoder {
 }
 
 impl BlobEncoder {
-    pub(super) fn new(compression: Compression, verify: bool) -> Result<Self> {
+    pub(crate) fn new(compression: Compression, verify: bool) -> Result<Self> {
         // Level 3 takes more than 50 % longer and makes text 1 or 2 % smaller.
         let level = if compression == Compression::Max { 12 } else { 2 };
         let failed = |error: std::io::Error| RepositoryError::corrupt("the compressor", error.to_string());
@@ -137,7 +137,7 @@ impl BlobEncoder {
     }
 
     /// Encodes plain bytes as a blob. Overwrites them.
-    pub(super) fn encrypt<'t>(
+    pub(crate) fn encrypt<'t>(
         &'t mut self,
         key: &Key,
         kind: BlobKind,

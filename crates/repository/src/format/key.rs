@@ -104,6 +104,11 @@ impl KeyFile {
         serde_json::to_vec(self).map_err(|error| KeyError::Malformed(error.to_string()))
     }
 
+    /// When, by whom and where it was created.
+    pub(crate) fn description(&self) -> (String, String, String) {
+        (self.created.clone(), self.username.clone(), self.hostname.clone())
+    }
+
     /// The master key, if the password is right.
     pub fn unlock(&self, password: &[u8]) -> Result<Key, KeyError> {
         let user = self.user_key(password)?;

@@ -98,11 +98,16 @@ fn parse_entry(kind: u8, rest: &[u8], offset: u32) -> Option<(PackedBlob, &[u8])
 
 /// The size of a pack with these blobs.
 pub fn file_size_of(blobs: &[PackedBlob]) -> u64 {
-    let entries = blobs.iter().map(|blob| {
-        let entry = if blob.uncompressed > 0 { ZSTD_ENTRY } else { PLAIN_ENTRY };
-        u64::from(blob.length) + entry as u64
-    });
-    entries.sum::<u64>() + (OVERHEAD + LENGTH_FIELD) as u64
+    blobs.iter().map(|blob| stored_size(blob.length, blob.uncompressed > 0)).sum::<u64>() + EMPTY_SIZE
+}
+
+/// The size of a pack without blobs.
+pub const EMPTY_SIZE: u64 = (OVERHEAD + LENGTH_FIELD) as u64;
+
+/// The bytes that a blob of this encrypted length takes in a pack: itself and its header entry.
+pub fn stored_size(length: u32, is_compressed: bool) -> u64 {
+    let entry = if is_compressed { ZSTD_ENTRY } else { PLAIN_ENTRY };
+    u64::from(length) + entry as u64
 }
 
 #[cfg(test)]

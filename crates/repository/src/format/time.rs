@@ -129,13 +129,13 @@ fn push_padded(value: i64, width: u32, out: &mut Vec<u8>) {
 }
 
 /// Year, month and day of a day counted from 1970.
-fn date_of(days: i64) -> (i64, i64, i64) {
+pub(crate) fn date_of(days: i64) -> (i64, i64, i64) {
     let date = EPOCH.saturating_add(SignedDuration::from_hours(days.saturating_mul(24)));
     (date.year().into(), date.month().into(), date.day().into())
 }
 
 /// Days since 1970; `None` if there is no such date.
-fn days_of(year: i64, month: i64, day: i64) -> Option<i64> {
+pub(crate) fn days_of(year: i64, month: i64, day: i64) -> Option<i64> {
     let date = Date::new(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?).ok()?;
     Some(date.duration_since(EPOCH).as_hours() / 24)
 }

@@ -8,6 +8,7 @@ mod files;
 mod holder;
 mod save_under_lock;
 mod undeletable_lock;
+mod waiting;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use clock::LockClock;
 pub use file::LockFile;
 use file::STALE_AGE;
 pub use holder::{HolderLiveness, LockHolder, machine};
+pub(crate) use waiting::{take_waiting, wait};
 
 use crate::cancel::Cancel;
 use crate::format::id::Id;

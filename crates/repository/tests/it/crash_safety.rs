@@ -112,7 +112,7 @@ fn run_and_kill(testbed: &Testbed, at: usize, in_the_middle: bool) -> bool {
     killed
 }
 
-fn restic_checks(program: &Path, testbed: &Testbed) {
+pub fn restic_checks(program: &Path, testbed: &Testbed) {
     let output = Command::new(program)
         .args(["--no-cache", "--no-lock", "--repo"])
         .arg(testbed.path("repository"))

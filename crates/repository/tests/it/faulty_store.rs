@@ -240,3 +240,44 @@ impl Fault for BlockedWrites {
         Ok(())
     }
 }
+
+/// Fails all writes and deletes after a number of them, until it is set again. The failure is not retried.
+pub struct StoppableWrites {
+    remaining: AtomicUsize,
+}
+
+impl StoppableWrites {
+    pub fn unlimited() -> Arc<Self> {
+        Arc::new(Self { remaining: AtomicUsize::new(usize::MAX) })
+    }
+
+    pub fn stop_after(&self, writes: usize) {
+        self.remaining.store(writes, Ordering::SeqCst);
+    }
+
+    /// Whether a write failed since the last call of `stop_after`.
+    pub fn has_stopped(&self) -> bool {
+        self.remaining.load(Ordering::SeqCst) == 0
+    }
+
+    fn spend(&self, path: &Path) -> Result<()> {
+        let spent = self.remaining.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {
+            usize::MAX => Some(left),
+            left => left.checked_sub(1),
+        });
+        spent
+            .map(drop)
+            .map_err(|_| object_store::Error::Unauthenticated { path: path.to_string(), source: "killed".into() })
+    }
+}
+
+#[async_trait::async_trait]
+impl Fault for StoppableWrites {
+    async fn before_put(&self, path: &Path, _: &PutPayload) -> Result<()> {
+        self.spend(path)
+    }
+
+    fn before_delete(&self, path: &Path, _: bool) -> Result<()> {
+        self.spend(path)
+    }
+}
