@@ -11,11 +11,14 @@ use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, RepositoryError, pass
 use plimsoll_store::Store;
 use tokio::runtime::Runtime;
 
+use crate::builtin_maintenance::maintain;
 use crate::error::is_full;
-use crate::job::{Backup, HOST, MoverKind, Repository, Restore, VOLUME_TAG};
+use crate::job::{Backup, HOST, Maintenance, MoverKind, Repository, Restore, VOLUME_TAG};
 use crate::lifecycle::{own_pod_uid, password_warnings};
 use crate::mover::{Fidelity, Mover, Session, require_directory};
-use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, Problems, RestoreOutcome, SnapshotInfo};
+use crate::outcome::{
+    BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, Problems, RestoreOutcome, SnapshotInfo,
+};
 use crate::probe::Probe;
 use crate::restic::{format_tags, parse_tags, repository, require_id};
 use crate::volume_root::{self, VolumeRoot};
@@ -280,6 +283,12 @@ impl Mover for BuiltIn {
             }
         }
         Ok(snapshots.len())
+    }
+
+    fn maintain(&self, maintenance: Maintenance, session: &Session) -> Result<MaintenanceOutcome> {
+        require_repository(session)?;
+        let engine = Engine::open(session)?;
+        maintain(&engine.repository, maintenance, session).map_err(|error| engine.error(&error))
     }
 
     fn locks(&self, session: &Session) -> Result<Vec<LockInfo>> {

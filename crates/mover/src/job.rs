@@ -116,6 +116,8 @@ pub enum Work {
         /// Their IDs.
         snapshots: Vec<String>,
     },
+    /// Free the space that no snapshot uses.
+    Maintain(Maintenance),
     /// List the locks.
     Locks,
     /// Remove these locks. [`crate::StaleLockDetector`] decides which may be removed.
@@ -123,6 +125,16 @@ pub enum Work {
         /// Their IDs.
         locks: Vec<String>,
     },
+}
+
+/// How a repository is maintained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Maintenance {
+    /// Only report what would be done.
+    pub dry_run: bool,
+    /// How long to wait for the exclusive lock, in seconds.
+    pub lock_timeout: u64,
 }
 
 /// A directory to back up.

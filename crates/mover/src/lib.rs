@@ -19,6 +19,7 @@
 //! What it must never do: print, know Kubernetes, report 100 % before the end, or delete a snapshot that was not requested.
 
 mod builtin;
+mod builtin_maintenance;
 mod error;
 mod error_patterns;
 mod interrupt;
@@ -45,7 +46,7 @@ mod volume_root;
 mod volume_scan;
 
 pub use error::{MoverError, Result};
-pub use job::{Backup, Job, MoverKind, Repository, Restore, Work};
+pub use job::{Backup, Job, Maintenance, MoverKind, Repository, Restore, Work};
 pub use job_runner::{guard, run};
 pub use lifecycle::{
     DEFAULT_PASSWORD, LockHolderStatus, References, StaleLockDetector, UnfinishedBackup, orphaned_snapshots,
@@ -53,7 +54,10 @@ pub use lifecycle::{
 };
 pub use mover::{Fidelity, Mover, Session, mover};
 pub use mover_process::{Canceller, MoverCommand, MoverProcess, spawn, spawn_at};
-pub use outcome::{BackupOutcome, EnsureOutcome, LockInfo, Outcome, Problem, Problems, RestoreOutcome, SnapshotInfo};
+pub use outcome::{
+    BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, Outcome, Problem, Problems, RepositoryUsage,
+    RestoreOutcome, SnapshotInfo,
+};
 pub use plimsoll_repository::{Cancel, HolderLiveness, LockHolder};
 pub use private_directory::remove_stale_directories;
 pub use protocol::{MoverMessage, parse_message};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use plimsoll_progress::Task;
 use plimsoll_repository::MemoryLimit;
 
-use crate::job::{Backup, Job, MoverKind, Repository, Restore};
-use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, RestoreOutcome, SnapshotInfo};
+use crate::job::{Backup, Job, Maintenance, MoverKind, Repository, Restore};
+use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo};
 use crate::private_directory::PrivateDirectory;
 use crate::{Cancel, MoverError, Result, sandbox};
 
@@ -65,6 +65,8 @@ pub trait Mover: std::fmt::Debug + Send + Sync {
     fn snapshots(&self, session: &Session) -> Result<Vec<SnapshotInfo>>;
     /// Forgets these snapshots and no others. Succeeds for snapshots that do not exist.
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize>;
+    /// Frees the space that no snapshot uses.
+    fn maintain(&self, maintenance: Maintenance, session: &Session) -> Result<MaintenanceOutcome>;
     /// Lists all locks, if the format has locks.
     fn locks(&self, session: &Session) -> Result<Vec<LockInfo>>;
     /// Removes these locks.

@@ -20,6 +20,8 @@ pub enum Outcome {
     Snapshots(Vec<SnapshotInfo>),
     /// The number of forgotten snapshots, including those that did not exist.
     Forgotten(usize),
+    /// The maintenance of a repository.
+    Maintained(MaintenanceOutcome),
     /// Its locks.
     Locks(Vec<LockInfo>),
     /// The number of removed locks.
@@ -106,6 +108,46 @@ pub struct EnsureOutcome {
     pub id: String,
     /// Warnings for the owner of the repository.
     pub warnings: Vec<String>,
+}
+
+/// What a maintenance did, or would do. All sizes are stored bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MaintenanceOutcome {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// How much was used before; `None` if the program does not tell.
+    pub usage: Option<RepositoryUsage>,
+    /// Bytes that were freed, or would be.
+    pub freed: Option<u64>,
+    /// Bytes that were moved into new files for that, or would be.
+    pub moved: Option<u64>,
+    /// Files that the store did not allow to delete, because of retention for example.
+    pub denied: u64,
+    /// The size of these files.
+    pub denied_bytes: u64,
+    /// What kopia did: a quick or a full maintenance.
+    pub mode: Option<String>,
+    /// Warnings for the owner of the repository.
+    pub warnings: Vec<String>,
+}
+
+/// How much of a repository is used, and why the rest is still stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RepositoryUsage {
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Bytes of all packs.
+    pub stored: u64,
+    /// Bytes that snapshots use.
+    pub used: u64,
+    /// Bytes that no snapshot uses and the next maintenance frees.
+    pub freeable: u64,
+    /// Bytes that no snapshot uses in packs with used data, which would cost more to move than they free.
+    pub tolerated: u64,
+    /// Bytes in packs that are in no index file and too young to be removed.
+    pub recent: u64,
 }
 
 /// One snapshot.

@@ -8,15 +8,16 @@
 mod backup;
 mod client;
 mod errors;
+mod maintenance;
 mod manifest;
 mod owners;
 mod policy;
 mod repository;
 mod restore;
 
-use crate::job::{Backup, MoverKind, Restore};
+use crate::job::{Backup, Maintenance, MoverKind, Restore};
 use crate::mover::{Fidelity, Mover, Session};
-use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, RestoreOutcome, SnapshotInfo};
+use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo};
 use crate::{MoverError, Result};
 
 use client::Client;
@@ -59,6 +60,10 @@ impl Mover for Kopia {
 
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize> {
         repository::forget(&Client::open_repository(session)?, snapshots)
+    }
+
+    fn maintain(&self, maintenance: Maintenance, session: &Session) -> Result<MaintenanceOutcome> {
+        maintenance::run(&Client::open_repository(session)?, maintenance)
     }
 
     fn locks(&self, _: &Session) -> Result<Vec<LockInfo>> {

@@ -9,9 +9,10 @@ pub(crate) mod repository;
 mod restore;
 mod tags;
 
-use crate::job::{Backup, MoverKind, Restore};
+use crate::builtin::BuiltIn;
+use crate::job::{Backup, Maintenance, MoverKind, Restore};
 use crate::mover::{Fidelity, Mover, Session};
-use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, RestoreOutcome, SnapshotInfo};
+use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo};
 use crate::{MoverError, Result};
 
 pub(crate) use client::address;
@@ -50,6 +51,11 @@ impl Mover for Restic {
 
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize> {
         repository::forget(&Client::open_repository(session)?, snapshots)
+    }
+
+    /// By the built-in engine, which works in slices and shows its progress; the format is the same.
+    fn maintain(&self, maintenance: Maintenance, session: &Session) -> Result<MaintenanceOutcome> {
+        BuiltIn.maintain(maintenance, session)
     }
 
     fn locks(&self, session: &Session) -> Result<Vec<LockInfo>> {
