@@ -12,6 +12,7 @@ use plimsoll_engine::item_operations::{
 };
 use plimsoll_engine::outcome::Scope;
 use plimsoll_engine::ports::{Effect, IntentId, Journal};
+use plimsoll_engine::stages::Stages;
 use plimsoll_progress::{Clock, Operation};
 use serde_json::{Value, json};
 

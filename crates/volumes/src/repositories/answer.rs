@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::BackupRepository;
 use plimsoll_engine::{Error, RetryPolicy, kill};
-use plimsoll_mover::{LockInfo, Outcome, References, Repository, SnapshotInfo, Work, orphaned_snapshots};
+use plimsoll_mover::{LockInfo, Maintenance, Outcome, References, Repository, SnapshotInfo, Work, orphaned_snapshots};
 use plimsoll_progress::{Clock, Operation, Task};
 use plimsoll_store::Tuning;
 use serde_json::json;
@@ -139,6 +139,11 @@ async fn find_answer(
             }
             find_orphans(&opened, references, age, *delete).await
         }
+        RequestKind::PlanMaintenance => plan_maintenance(&opened).await,
+        RequestKind::Maintain => {
+            repositories.maintenance.add(repository.name_any());
+            Ok(Answer::default())
+        }
         RequestKind::Unlock => Ok(Answer { locks: report_locks(&opened, known, true).await?, ..Answer::default() }),
     }
 }
@@ -174,6 +179,15 @@ async fn find_orphans(
         deleted: delete,
         ..Answer::default()
     })
+}
+
+async fn plan_maintenance(opened: &OpenedRepository<'_>) -> Result<Answer, Error> {
+    let work = Work::Maintain(Maintenance { dry_run: true, lock_timeout: 0 });
+    let maintenance = match opened.run_mover(work).await? {
+        Outcome::Maintained(outcome) => Some(outcome),
+        _ => None,
+    };
+    Ok(Answer { maintenance, ..Answer::default() })
 }
 
 /// Reports the locks, and removes stale ones if that is requested.

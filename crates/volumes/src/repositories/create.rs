@@ -1,7 +1,5 @@
 //! Finds the BackupRepository of a namespace, or creates it.
 
-use std::time::Duration;
-
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
@@ -12,6 +10,7 @@ use plimsoll_mover::MoverKind;
 use super::Repositories;
 use super::access::{RepositoryKey, repository_name};
 use super::check::find_location;
+use super::maintenance::default_frequency;
 
 /// The BackupRepository of a key; a missing one is created.
 pub(super) async fn find_or_create(
@@ -71,7 +70,7 @@ fn new_repository(key: &RepositoryKey) -> BackupRepository {
             volume_namespace: Some(key.namespace.clone()),
             backup_storage_location: Some(key.location.clone()),
             repository_type: Some(if kopia { UploaderType::Kopia } else { UploaderType::Restic }),
-            maintenance_frequency: Some(GoDuration::from(Duration::from_hours(if kopia { 1 } else { 168 }))),
+            maintenance_frequency: Some(GoDuration::from(default_frequency(key.kind()))),
             ..BackupRepositorySpec::default()
         },
         status: None,

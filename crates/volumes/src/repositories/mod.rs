@@ -4,6 +4,7 @@
 //!  backup ── require ────────────┐                                    ┌─▶ status: Ready | NotReady, and why
 //!  watch: CR, Secret, location ──┴▶ check: password, place ──▶ mover ─┤
 //!  deleted backup ── forget (its own snapshots) ──▶ mover             └─▶ Events
+//!  maintenance, when it is due ── prune ──▶ mover ──▶ status.recentMaintenance
 //!  plimsoll repo ── request annotation ──▶ orphans, locks ──▶ answer annotation
 //! ```
 //!
@@ -18,6 +19,7 @@ mod create;
 mod forget;
 mod job;
 mod locks;
+mod maintenance;
 mod password;
 mod references;
 mod repository_cache;
@@ -45,12 +47,14 @@ use crate::storage_location::StorageLocations;
 
 pub use self::access::{RepositoryKey, open, repository_name, uploader_kind};
 pub use self::forget::forget;
+pub use self::maintenance::maintenance_text;
 pub use self::password::{PASSWORD_KEY, PASSWORD_SECRET};
 pub use self::repository_cache::RepositoryCache;
 pub use self::request::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
 pub use self::require::require;
 
 use self::check_state::{RepositoryState, location_identity};
+use self::maintenance::MaintenanceQueue;
 
 /// Repositories that are checked in parallel; each check is a process.
 const MAX_CONCURRENT_CHECKS: u16 = 2;
@@ -61,6 +65,7 @@ pub struct Repositories {
     storage: Arc<StorageLocations>,
     /// Whether Velero's default password is accepted for repositories that this cluster has never used.
     adopt_default_password: bool,
+    maintenance: MaintenanceQueue,
     known: Mutex<HashMap<String, Arc<tokio::sync::Mutex<RepositoryState>>>>,
     /// The command that runs movers; `None` for this program.
     mover: Option<MoverCommand>,
@@ -69,7 +74,8 @@ pub struct Repositories {
 impl Repositories {
     /// Starts without any state.
     pub fn new(leader: LeaderClient, storage: Arc<StorageLocations>, adopt_default_password: bool) -> Self {
-        Self { leader, storage, adopt_default_password, known: Mutex::default(), mover: None }
+        let (maintenance, known) = Default::default();
+        Self { leader, storage, adopt_default_password, maintenance, known, mover: None }
     }
 
     /// Runs movers by another command than this program.
@@ -98,8 +104,12 @@ impl LocationChanges {
     }
 }
 
-/// Runs the controller until the future is dropped.
+/// Runs the controller and the maintenance until the future is dropped.
 pub async fn run_backup_repository_controller(repositories: Arc<Repositories>) {
+    tokio::join!(run_controller(Arc::clone(&repositories)), maintenance::run(&repositories));
+}
+
+async fn run_controller(repositories: Arc<Repositories>) {
     let controller = Controller::new(repositories.leader.api::<BackupRepository>(), watcher::Config::default());
     let cached = controller.store();
     // A changed password triggers a check within seconds.

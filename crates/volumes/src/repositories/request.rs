@@ -4,7 +4,7 @@
 //! permission to send requests.
 
 use jiff::Timestamp;
-use plimsoll_mover::SnapshotInfo;
+use plimsoll_mover::{MaintenanceOutcome, SnapshotInfo};
 use serde::{Deserialize, Serialize};
 
 /// Annotation: the request.
@@ -38,12 +38,16 @@ pub enum RequestKind {
     },
     /// Removes the locks that may be removed.
     Unlock,
+    /// Reports how much is used, and what a maintenance would free.
+    PlanMaintenance,
+    /// Runs a maintenance as soon as possible. The answer comes at once; the result is in the status.
+    Maintain,
 }
 
 impl RequestKind {
     /// Whether something may be removed from the repository.
     pub(super) fn removes(&self) -> bool {
-        matches!(self, Self::Orphans { delete: true, .. } | Self::Unlock)
+        matches!(self, Self::Orphans { delete: true, .. } | Self::Unlock | Self::Maintain)
     }
 }
 
@@ -65,6 +69,8 @@ pub struct Answer {
     pub deleted: bool,
     /// The locks.
     pub locks: Vec<LockReport>,
+    /// What a maintenance would do.
+    pub maintenance: Option<MaintenanceOutcome>,
 }
 
 /// A snapshot in an answer.

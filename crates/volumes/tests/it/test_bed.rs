@@ -11,12 +11,13 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::velero::v1::{Backup, BackupSpec, BackupStorageLocation, PodVolumeBackup, TransferPhase};
 use plimsoll_engine::item_filter::ItemFilter;
+use plimsoll_engine::stages::Stages;
 use plimsoll_local::fixtures::{eventually, open_api, snapshot_definitions};
 use plimsoll_mover::{EnsureOutcome, MoverCommand, MoverError, Outcome};
-use plimsoll_operations::LeaderClient;
 use plimsoll_operations::leader_election::{Candidate, Leadership, campaign};
+use plimsoll_operations::{HistoryRecord, LeaderClient};
 use plimsoll_plugin::PluginRegistry;
-use plimsoll_progress::{Clock, Operation, Trees};
+use plimsoll_progress::{Clock, Operation, Trees, Work};
 use plimsoll_volumes::fs_backup::TransferServices;
 use plimsoll_volumes::repositories::Repositories;
 use plimsoll_volumes::storage_location::StorageLocations;
@@ -47,6 +48,7 @@ pub struct TestBed {
     /// The task tree of the operation.
     pub tree: Operation,
     backup: OwnerReference,
+    history: Arc<HistoryRecord>,
     directory: TempDir,
     _leadership: Leadership,
 }
@@ -70,12 +72,14 @@ impl TestBed {
         let services = services(&leader, &directory);
         let backups: Api<Backup> = Api::namespaced(client.clone(), NAMESPACE);
         let backup = create(&backups, json!({ "metadata": { "name": "nightly" }, "spec": {} })).await;
+        let history = Arc::new(HistoryRecord::open(&leader, "Backup", &json!({})).await);
         let bed = Self {
             client,
             leader,
             services,
             tree: Operation::new("test", Clock::system()),
             backup: backup.owner_ref(&()).unwrap(),
+            history,
             directory,
             _leadership: leadership,
         };
@@ -126,11 +130,16 @@ impl TestBed {
 
     /// The Backup `nightly`, as the owner of transfers.
     pub fn job(&self) -> VolumeJob {
+        let stage =
+            Stages::plan(&self.tree.root(), &[("volumes", Work::assumed(Duration::from_secs(1)))]).stage("volumes");
+        stage.task.start();
         VolumeJob {
             name: "nightly".to_owned(),
             uid: self.backup.uid.clone(),
             owner: self.backup.clone(),
-            task: self.tree.root().child("volumes"),
+            task: stage.task.clone(),
+            stage,
+            history: Arc::clone(&self.history),
         }
     }
 
