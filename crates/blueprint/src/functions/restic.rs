@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn a_scan_is_complete_once_all_was_read_for_a_second_or_the_time_left_is_estimated() {
         let mut scan = Scan::default();
-        let mut is_complete = |done: u64, total: u64, elapsed: u64, more: serde_json::Value| {
+        let mut is_complete = |done: u64, total: u64, elapsed: u64, more: Value| {
             let mut text = serde_json::json!({ "message_type": "status", "total_bytes": total, "bytes_done": done, "seconds_elapsed": elapsed });
             text.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             scan.is_complete(&serde_json::from_value(text).unwrap())

@@ -30,6 +30,41 @@ pub enum Repo {
     /// is never removed.
     #[command(after_help = "Examples:\n  plimsoll repo unlock shop-default-restic")]
     Unlock(RepoUnlock),
+    /// Show how much of a repository is used, and why the rest is still stored
+    #[command(after_help = "Examples:\n  plimsoll repo stats\n  plimsoll repo stats shop-default-restic")]
+    Stats(RepoStats),
+    /// Free the space of deleted backups
+    ///
+    /// The plan is shown first. The server then runs the maintenance of the repository: a prune, or kopia's maintenance, which
+    /// keeps its own safety periods. Backups can run between the slices of a prune. The server also does this on its own, at the
+    /// interval in spec.maintenanceFrequency.
+    #[command(after_help = "Examples:\n  plimsoll repo prune shop-default-restic --dry-run\n  \
+        plimsoll repo prune shop-default-restic --confirm")]
+    Prune(RepoPrune),
+}
+
+#[derive(Debug, Args)]
+pub struct RepoStats {
+    /// Names of the repositories [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub answer: AnswerTimeout,
+}
+
+#[derive(Debug, Args)]
+pub struct RepoPrune {
+    /// Name of the repository
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Show the plan and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Skip the confirmation
+    #[arg(long)]
+    pub confirm: bool,
+    #[command(flatten)]
+    pub answer: AnswerTimeout,
 }
 
 #[derive(Debug, Args)]

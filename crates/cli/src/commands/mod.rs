@@ -26,6 +26,7 @@ pub mod plugin;
 pub mod preview;
 pub mod profile;
 pub mod repo;
+mod repo_maintenance;
 pub mod restore;
 pub mod restore_wait;
 pub mod schedule;

@@ -30,21 +30,23 @@ pub async fn run(global: &Global, verb: Repo) -> anyhow::Result<Outcome> {
         Repo::Describe(options) => repositories.describe(&options).await,
         Repo::Orphans(options) => repositories.orphans(&options).await,
         Repo::Unlock(options) => repositories.unlock(&options).await,
+        Repo::Stats(options) => repositories.stats(&options).await,
+        Repo::Prune(options) => repositories.prune(&options).await,
     }
 }
 
-struct RepositoryClient<'a> {
+pub(super) struct RepositoryClient<'a> {
     client: Client,
     namespace: &'a str,
 }
 
 impl RepositoryClient<'_> {
-    fn api(&self) -> Api<BackupRepository> {
+    pub(super) fn api(&self) -> Api<BackupRepository> {
         Api::namespaced(self.client.clone(), self.namespace)
     }
 
     /// The named repositories, or all.
-    async fn chosen(&self, names: &[String]) -> anyhow::Result<Vec<BackupRepository>> {
+    pub(super) async fn chosen(&self, names: &[String]) -> anyhow::Result<Vec<BackupRepository>> {
         let mut found = Vec::new();
         for name in names {
             found.push(self.api().get(name).await?);
@@ -147,7 +149,7 @@ impl RepositoryClient<'_> {
     }
 
     /// Asks the server, and waits for its answer.
-    async fn send_request(
+    pub(super) async fn send_request(
         &self,
         repository: &BackupRepository,
         asked: RequestKind,

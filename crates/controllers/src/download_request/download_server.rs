@@ -158,8 +158,7 @@ mod tests {
 
     use super::*;
 
-    const NOT_FOUND: &str =
-        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"not found","code":404}"#;
+    const NOT_FOUND: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"not found","code":404}"#;
 
     fn settings(url: Option<&str>) -> DownloadSettings {
         DownloadSettings { address: ([127, 0, 0, 1], 0).into(), url: url.map(str::to_owned), tls: None }

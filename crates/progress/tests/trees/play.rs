@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_progress::{
-    Basis, Ending, History, Meter, Operation, RunRecord, Snapshot, Source, Task, Total, Unit, VirtualClock, Work,
+    Basis, Ending, History, Meter, Operation, RunRecord, Snapshot, Task, Total, Unit, VirtualClock, Work,
 };
 
 use super::peers::{Estimators, Readings};
@@ -18,7 +18,6 @@ pub struct Look {
     /// In hundredths.
     pub percent: Option<u16>,
     pub left: Option<(f64, f64)>,
-    pub from: Option<Source>,
     /// What other estimators say: seconds.
     pub others: Readings,
     /// Bytes or items have moved since the last look.
@@ -102,7 +101,6 @@ pub fn play(case: &Case, cluster: &Cluster, run: u64, history: &History) -> Play
             at,
             percent: root.percent.map(|percent| percent.hundredths()),
             left: root.left.map(|left| (whole_seconds(left.low), whole_seconds(left.high))),
-            from: root.from,
             others: estimators.look(at, player.settled(), player.total()),
             moved: player.moved > 0.0,
         });

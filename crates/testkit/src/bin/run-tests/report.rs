@@ -33,8 +33,10 @@ fn print_times(results: &[SuiteResult], parts: &[(String, f64)]) {
 
 fn print_slowest(results: &[SuiteResult]) {
     let named = |suite: &'_ SuiteResult| suite.suite.name.clone();
-    let mut tests: Vec<_> =
-        results.iter().flat_map(|suite| suite.tests.iter().map(move |test| (test.seconds, named(suite), test))).collect();
+    let mut tests: Vec<_> = results
+        .iter()
+        .flat_map(|suite| suite.tests.iter().map(move |test| (test.seconds, named(suite), test)))
+        .collect();
     tests.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
     for (seconds, suite, test) in tests.iter().take(SLOWEST_TESTS) {
         println!("{seconds:8.1} s  {suite} {}", test.name);
@@ -45,7 +47,10 @@ fn print_slowest(results: &[SuiteResult]) {
 fn print_failed(results: &[SuiteResult]) -> bool {
     let failed: Vec<_> = results.iter().filter(|suite| !suite.succeeded).collect();
     if !failed.is_empty() {
-        println!("\n== failed: {}", failed.iter().map(|result| result.suite.name.as_str()).collect::<Vec<_>>().join(", "));
+        println!(
+            "\n== failed: {}",
+            failed.iter().map(|result| result.suite.name.as_str()).collect::<Vec<_>>().join(", ")
+        );
     }
     for suite in &failed {
         for test in suite.tests.iter().filter(|test| test.failed) {
