@@ -139,7 +139,7 @@ fn phase_status(node: Option<&Node>, result: &PhaseResult, shown: &Phase, now: T
         ActionState::Complete => PhaseProgress {
             progress_percent: Some(percent::format(COMPLETE)),
             estimated_time_seconds: None,
-            ..with_last_bytes(running(), &before)
+            ..with_last_bytes(running(), node, &before)
         },
         // A phase that failed keeps what it has reached.
         _ => before.clone(),
@@ -174,9 +174,13 @@ fn running_progress(node: Option<&Node>, kind: ProgressKind, before: &PhaseProgr
     }
 }
 
-/// A short transfer reports its bytes when it ends. The estimates that were shown stay: at the end there is nothing to estimate.
-fn with_last_bytes(ended: PhaseProgress, before: &PhaseProgress) -> PhaseProgress {
+/// A short transfer reports its bytes when it ends, also that there were none to send. The estimates that were shown stay: at the
+/// end there is nothing to estimate.
+fn with_last_bytes(ended: PhaseProgress, node: Option<&Node>, before: &PhaseProgress) -> PhaseProgress {
+    let done = |unit: Unit| node.and_then(|node| node.counts(unit)).map(|counts| signed(counts.done));
     PhaseProgress {
+        size_downloaded_b: ended.size_downloaded_b.or(done(Unit::Downloaded)),
+        size_uploaded_b: ended.size_uploaded_b.or(done(Unit::Uploaded)),
         estimated_download_size_b: before.estimated_download_size_b.or(ended.estimated_download_size_b),
         estimated_upload_size_b: before.estimated_upload_size_b.or(ended.estimated_upload_size_b),
         ..ended
