@@ -1,5 +1,7 @@
 //! Figures about played operations, beside their goals.
 
+use plimsoll_progress::Stall;
+
 use super::play::{Look, Played};
 
 /// The figures of one played run.
@@ -19,6 +21,8 @@ pub struct Score {
     pub first: Option<f64>,
     /// It is long enough for its time left to be graded.
     pub is_timed: bool,
+    /// Why it was called stalled, though it was not.
+    pub false_stall: Option<Stall>,
 }
 
 /// A run that is shorter is over before its time left is read, and one look at it is a large part of it.
@@ -52,6 +56,7 @@ impl Score {
                 .filter(|_| run >= 2),
             left,
             is_timed,
+            false_stall: looks.iter().find_map(|look| look.stall.clone()),
         }
     }
 }
@@ -103,6 +108,8 @@ pub struct Figures {
     pub ratio: Option<f64>,
     /// The median, and the share within the goal.
     pub first: Option<(f64, f64)>,
+    /// Runs that were called stalled, and none was.
+    pub false_stalls: usize,
 }
 
 impl Figures {
@@ -126,6 +133,7 @@ impl Figures {
             holds: (!ranges.is_empty()).then(|| held / count(ranges.len())),
             ratio: single(&ratios, 0.5),
             first: single(&first, 0.5).map(|median| (median, within / count(first.len()))),
+            false_stalls: scores.iter().filter(|score| score.false_stall.is_some()).count(),
         }
     }
 
@@ -135,6 +143,7 @@ impl Figures {
         let points = |points: f64| format!("{points:.1} points");
         let at_most = |what, value: Option<f64>, goal: f64, show: &dyn Fn(f64) -> String| Verdict {
             what,
+            measured: value.unwrap_or(0.0),
             value: value.map_or_else(|| "-".to_owned(), show),
             goal: format!("at most {}", show(goal)),
             met: value.is_none_or(|value| value <= goal),
@@ -157,12 +166,14 @@ impl Figures {
             at_most("time left, median error", self.left[0], GOALS.left, &percent),
             Verdict {
                 what: "time left shown",
+                measured: self.shown,
                 value: percent(self.shown),
                 goal: format!("at least {}", percent(GOALS.shown)),
                 met: self.shown >= GOALS.shown,
             },
             Verdict {
                 what: "p10 to p90 holds the truth",
+                measured: self.holds.unwrap_or(0.0),
                 value: self.holds.map_or_else(|| "-".to_owned(), percent),
                 goal: format!("{} to {}", percent(low), percent(high)),
                 met: self.holds.is_none_or(|holds| (low..=high).contains(&holds)),
@@ -174,6 +185,7 @@ impl Figures {
                 GOALS.first,
                 &percent,
             ),
+            at_most("false stalls in these runs", Some(count(self.false_stalls)), 0.0, &|runs| format!("{runs:.0}")),
         ]
     }
 }
@@ -182,6 +194,7 @@ impl Figures {
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub what: &'static str,
+    pub measured: f64,
     pub value: String,
     pub goal: String,
     pub met: bool,
