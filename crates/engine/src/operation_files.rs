@@ -113,5 +113,5 @@ async fn upload(store: &Store, key: &str, path: &Path, task: &Task) -> Result<()
         }
         upload.write(chunk.freeze()).await?;
     }
-    complete_upload(upload, key, task).await
+    Box::pin(complete_upload(upload, key, task)).await
 }

@@ -74,6 +74,7 @@ pub(crate) fn snapshot(
             above[parent].take_child(&rest[0], &nodes[place], track, place);
         }
     }
+    excuse_idle_queues(&mut nodes, drafts, &order.parents);
     if drafts.iter().any(|draft| draft.hidden || !draft.grafts.is_empty()) {
         nodes = with_grafts(nodes, drafts, &order.parents);
     }
@@ -82,6 +83,24 @@ pub(crate) fn snapshot(
     }
     let stall = deepest_stall(&nodes);
     Snapshot { operation: Arc::clone(&tree.name), nodes, stall }
+}
+
+/// A queue whose transfers have all ended waits for what the task beside it may still add: while that one goes on, it is not stalled.
+fn excuse_idle_queues(nodes: &mut [Node], drafts: &[Draft], parents: &[Option<usize>]) {
+    let is_idle = |place: usize| drafts[place].slots.is_some() && !drafts[place].below.is_empty();
+    let stalled: Vec<usize> =
+        (0..nodes.len()).filter(|place| nodes[*place].stall.is_some() && is_idle(*place)).collect();
+    for place in stalled {
+        let goes_on = |other: usize| {
+            other != place
+                && parents[other] == parents[place]
+                && nodes[other].state.is_active()
+                && nodes[other].stall.is_none()
+        };
+        if (0..nodes.len()).any(goes_on) {
+            nodes[place].stall = None;
+        }
+    }
 }
 
 /// The pass down: what the cell says by itself.

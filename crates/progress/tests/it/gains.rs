@@ -199,3 +199,16 @@ fn what_its_children_gained_is_a_gain_of_a_task() {
     assert_eq!(bed.verdict(), None, "{:?}", bed.operation.snapshot().stall);
     assert!(!bed.is_faulted(|_| items.add(1)));
 }
+
+#[test]
+fn a_queue_that_has_nothing_to_do_is_not_stalled_while_the_task_beside_it_goes_on() {
+    let bed = Bed::new();
+    let volumes = bed.operation.root().child("volumes");
+    volumes.queue(2);
+    volumes.child("demo/data").finish();
+    assert!(!bed.is_faulted(|_| bed.task.touch()));
+    bed.task.finish();
+    bed.clock.advance(Duration::from_secs(30));
+    let stall = bed.operation.snapshot().stall.expect("nothing goes on");
+    assert_eq!((&*stall.task, stall.reason), ("volumes", StallReason::NoAdvance));
+}

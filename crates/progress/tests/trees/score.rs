@@ -143,7 +143,6 @@ impl Figures {
         let points = |points: f64| format!("{points:.1} points");
         let at_most = |what, value: Option<f64>, goal: f64, show: &dyn Fn(f64) -> String| Verdict {
             what,
-            measured: value.unwrap_or(0.0),
             value: value.map_or_else(|| "-".to_owned(), show),
             goal: format!("at most {}", show(goal)),
             met: value.is_none_or(|value| value <= goal),
@@ -166,14 +165,12 @@ impl Figures {
             at_most("time left, median error", self.left[0], GOALS.left, &percent),
             Verdict {
                 what: "time left shown",
-                measured: self.shown,
                 value: percent(self.shown),
                 goal: format!("at least {}", percent(GOALS.shown)),
                 met: self.shown >= GOALS.shown,
             },
             Verdict {
                 what: "p10 to p90 holds the truth",
-                measured: self.holds.unwrap_or(0.0),
                 value: self.holds.map_or_else(|| "-".to_owned(), percent),
                 goal: format!("{} to {}", percent(low), percent(high)),
                 met: self.holds.is_none_or(|holds| (low..=high).contains(&holds)),
@@ -194,7 +191,6 @@ impl Figures {
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub what: &'static str,
-    pub measured: f64,
     pub value: String,
     pub goal: String,
     pub met: bool,
