@@ -17,12 +17,17 @@ const SIZE: u64 = 24_000_000;
 /// So that each transfer takes several seconds.
 const SPEED: u64 = 6_000_000;
 
+/// The `PATH` of containers that find kopia.
+fn kopia_path() -> Value {
+    search_path(&format!("/usr/local/bin:/usr/bin:/bin:{}", cache::directory().join("bin").display()))
+}
+
 /// The pod `db-0` with so many bytes in its claim `data` that cannot be compressed.
 async fn application(home: &Home<'_>) {
     claim(home, "data").await;
     let line = format!("head -c {SIZE} /dev/urandom >/data/large; touch /data/ready; exec sleep 10000");
     let spec = json!({ "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }],
-        "containers": [{ "name": "db", "image": "any", "command": shell(&line),
+        "containers": [{ "name": "db", "image": "any", "command": shell(&line), "env": kopia_path(),
             "volumeMounts": [{ "name": "data", "mountPath": "/data" }] }] });
     make(home, "Pod", "db-0", json!({ "spec": spec })).await;
     let volume = volume_of(home, "data").await;
@@ -165,7 +170,9 @@ async fn the_progress_of_kopia_with_its_server_is_in_the_action_set() {
         compare(&home),
         phase(&home, "drop", "DeleteDataUsingKopiaServer", json!({ "image": "any", "backupID": id })),
     ]);
-    let more = json!({ "repositoryServer": { "name": "backups", "namespace": home.namespace } });
+    let containers = json!([{ "name": "container", "env": kopia_path() }]);
+    let more = json!({ "repositoryServer": { "name": "backups", "namespace": home.namespace },
+        "podOverride": { "containers": containers } });
     let live = live_progress(&home, phases, more, &[("save", "estimatedUploadSizeB")]).await;
     let save = &live["save"];
     let bytes = |field: &str| save[field].as_u64().unwrap_or_default();
@@ -177,8 +184,10 @@ async fn the_progress_of_kopia_with_its_server_is_in_the_action_set() {
 
 /// A database dump through a pipe of two containers, as the blueprints `blueprint-v2` of Kanister 0.117 have it.
 fn dump_blueprint() -> Value {
+    let containers =
+        |names: &[&str]| names.iter().map(|name| json!({ "name": name, "env": kopia_path() })).collect::<Vec<_>>();
     let args = |init: &str, background: String, output: String| {
-        json!({ "namespace": "{{ .Namespace.Name }}", "initImage": "any", "initCommand": shell(init),
+        json!({ "namespace": "{{ .Namespace.Name }}", "podOverride": { "containers": containers(&["background", "output"]) }, "initImage": "any", "initCommand": shell(init),
             "backgroundImage": "any", "backgroundCommand": shell(&background), "outputImage": "any", "outputCommand": shell(&output) })
     };
     let phase = |name: &str, args: Value| json!({ "func": "MultiContainerRun", "name": name, "args": args });
@@ -196,7 +205,7 @@ fn dump_blueprint() -> Value {
         "sum=$(md5sum </tmp/data); kando output sum ${sum%% *}".into(),
     );
     let drop = json!({ "func": "KubeTask", "name": "drop", "args": { "namespace": "{{ .Namespace.Name }}", "image": "any",
-        "command": shell(&format!("kando location delete {profile} {snapshot}")) } });
+        "podOverride": { "containers": containers(&["container"]) }, "command": shell(&format!("kando location delete {profile} {snapshot}")) } });
     json!({ "actions": {
         "backup": { "outputArtifacts": { "dump": { "kopiaSnapshot": "{{ .Phases.save.Output.kopiaOutput }}" } }, "phases": [phase("save", save)] },
         "restore": { "inputArtifactNames": ["dump"], "phases": [phase("load", load)] },
