@@ -210,6 +210,7 @@ impl From<&PluginTransfer> for Transfer {
             doing: said.clone().filter(|_| !ended),
             rate: work.rate,
             seconds_left: work.seconds_left,
+            token: None,
             stalled: some(&work.stalled).filter(|_| !ended),
             message: said.filter(|_| ended),
             snapshot: some(&work.snapshot),

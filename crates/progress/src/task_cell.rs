@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::counts::{Counts, Total, Unit};
 use crate::meter::MeterCell;
+use crate::percent::PercentRule;
 use crate::replica::Replica;
 use crate::state::State;
 use crate::work::Work;
@@ -53,6 +54,10 @@ pub(crate) struct TaskFields {
     /// So many of its children run at a time on each node; the others wait.
     pub(crate) slots: Option<usize>,
     pub(crate) equal_weights: bool,
+    /// It counts as so many children where all weigh the same; without a number as one.
+    pub(crate) shares: Option<u32>,
+    /// Its percentage by a rule of its own.
+    pub(crate) percent_rule: Option<PercentRule>,
     pub(crate) quiet: bool,
     pub(crate) liveness: Option<Arc<str>>,
     pub(crate) deadline: Option<Duration>,

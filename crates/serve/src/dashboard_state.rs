@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use plimsoll_observe::{ClusterState, Object, OperationSummary};
-use plimsoll_progress::{Snapshot, Trees, Unit};
+use plimsoll_observe::{ClusterState, Object, OperationSummary, operation_of};
+use plimsoll_progress::{Sample, Snapshot, Trees, Unit};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
 use crate::change_log::ChangeLog;
-use crate::history::{Histories, RecentSamples, Sample};
+use crate::history::{Histories, RecentSamples};
 use crate::metrics::{self, Totals};
 use crate::refresh::NextRun;
 use crate::rows::{self, Detail, Row};
@@ -213,7 +213,9 @@ impl DashboardState {
     pub fn detail(&self, key: &str) -> Option<Detail> {
         let state = self.lock();
         let (line, row) = (state.lines.get(key)?, state.rows.get(key)?);
-        Some(rows::detail(line, row.clone(), state.histories.of(&row.uid)))
+        let cluster = state.cluster.as_deref();
+        let written = cluster.and_then(|cluster| operation_of(cluster.get(&line.reference)?, cluster));
+        Some(rows::detail(line, row.clone(), rows::samples(written, state.histories.of(&row.uid))))
     }
 
     /// The line and the object of an operation.

@@ -12,6 +12,7 @@ mod machine;
 mod percent;
 mod plans;
 mod rates;
+mod rows;
 mod shapes;
 mod stalls;
 mod stress;
