@@ -346,6 +346,35 @@ mod tests {
     }
 
     #[test]
+    fn after_a_restart_of_the_server_an_operation_has_the_chart_and_the_durations_that_were_written() {
+        let clock = VirtualClock::new();
+        let operation = Operation::new("backup-a", clock.clock());
+        let volume = operation.root().child("volumes");
+        volume.meter(Unit::Bytes).add(7 << 30);
+        clock.advance(Duration::from_secs(90));
+        operation.end(plimsoll_progress::Ending::Failed("disk full".into()));
+        let tree = plimsoll_progress::truncate::ended(&operation.snapshot());
+        let samples: Vec<_> = (0..40).map(|at| json!({ "at": at * 1000, "rate": 50 << 20, "percent": at })).collect();
+        let backup = json!({ "metadata": { "name": "a", "namespace": "velero", "uid": "a", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "status": { "phase": "Failed", "failureReason": "disk full", "completionTimestamp": "2026-01-01T00:01:30Z" } });
+        let record = json!({ "metadata": { "name": "backup-a", "namespace": "velero" }, "spec": { "subject": { "uid": "a" } },
+            "status": { "tree": tree, "samples": samples } });
+        let cluster = ClusterState::new("velero", "2026-01-01T00:02:00Z".parse().unwrap());
+        let cluster = cluster.with(Kind::Backup, backup).with(Kind::Operation, record);
+        let dashboard = DashboardState::new();
+        let lines = Overview::default().list_operations(&cluster);
+        dashboard.update(Arc::new(cluster), lines, Vec::new(), never);
+        let detail = dashboard.detail("backup/velero/a").unwrap();
+        assert_eq!(
+            (detail.history.len(), detail.history[39].rate, detail.history[39].percent),
+            (40, 50 << 20, Some(39))
+        );
+        let stage = detail.tree.iter().find(|row| row.label == "volumes").unwrap();
+        assert_eq!((stage.elapsed.as_str(), stage.bytes.as_str()), ("1m30s", "7.0 GiB"));
+        assert_eq!(detail.row.bytes, "7.0 GiB");
+    }
+
+    #[test]
     fn a_reconnecting_reader_gets_what_it_has_missed_and_no_more() {
         let (dashboard, mut overview) = (DashboardState::new(), Overview::default());
         show(&dashboard, &mut overview, &[("a", 1), ("b", 1), ("c", 1)]);
