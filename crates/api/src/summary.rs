@@ -21,6 +21,8 @@ wire_struct! {
         pub estimate: Option<String>,
         /// Path of the task that the end waits for.
         pub waits_for: Option<String>,
+        /// Which numbers these are, as `<epoch>-<sequence>`: where two surfaces show the same token, they show the same numbers.
+        pub token: Option<String>,
         /// When the work last advanced.
         pub last_advance: Option<Time>,
         /// Path of the task that is running now.

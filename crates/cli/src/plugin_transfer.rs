@@ -214,6 +214,7 @@ impl From<&PluginTransfer> for Transfer {
             rate: work.rate,
             seconds_left: work.seconds_left,
             verdict: some(&work.verdict).filter(|_| !ended),
+            token: None,
             stalled: some(&work.stalled).filter(|_| !ended),
             message: said.filter(|_| ended),
             snapshot: some(&work.snapshot),

@@ -6,7 +6,26 @@
 /// Less I/O than this is overhead: frames, status lines, keep-alives.
 const MIN_PROGRESS: u64 = 256 << 10;
 
-/// The I/O counters of a process.
+/// What a process has read and written so far, from any file and socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IoCounters {
+    pub read: u64,
+    pub written: u64,
+}
+
+impl IoCounters {
+    /// Those of a process. `None` without `/proc`.
+    pub(crate) fn of(process: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{process}/io")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        Some(Self { read: field("rchar:")?, written: field("wchar:")? })
+    }
+}
+
+/// The I/O of a process as a sign of progress.
 #[derive(Debug)]
 pub(crate) struct ProcessIo {
     file: String,
@@ -50,8 +69,8 @@ impl ProcessIo {
 
     fn read(&self) -> Option<Sample> {
         let text = std::fs::read_to_string(&self.file).ok()?;
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let bytes = field("rchar:")?.saturating_add(field("wchar:")?);
+        let counters = IoCounters::parse(&text)?;
+        let bytes = counters.read.saturating_add(counters.written);
         Some(Sample { bytes, cost: if self.is_own { text.len() as u64 } else { 0 } })
     }
 }

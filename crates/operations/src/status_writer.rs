@@ -77,6 +77,7 @@ async fn run(settings: StatusWriterSettings, stop: CancellationToken) {
             return;
         }
         let snapshot = settings.tree.snapshot();
+        settings.record.add_sample(&snapshot);
         settings.status.refresh(&snapshot).await;
         last.write_operation(&settings, &snapshot).await;
     }
@@ -147,7 +148,8 @@ impl LastWritten {
     async fn record_stall(&self, settings: &StatusWriterSettings, snapshot: &Snapshot) {
         let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_ref());
         if let Some((event_type, reason, message)) = stall_event(known, snapshot.stall.as_ref()) {
-            settings.events.record(&settings.subject.reference(), event_type, reason, &message).await;
+            let about = settings.subject.reference();
+            settings.events.record_at(&about, event_type, reason, &message, snapshot.token).await;
         }
     }
 

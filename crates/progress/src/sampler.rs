@@ -9,6 +9,7 @@ use crate::rate::Window;
 use crate::snapshot::{Node, Snapshot};
 use crate::snapshot_builder::{self, Draft};
 use crate::stall::Cadence;
+use crate::token::Sequence;
 use crate::tree::Tree;
 use crate::tree_order::TreeOrder;
 
@@ -19,6 +20,7 @@ pub(crate) struct Sampler {
     /// Room for the next snapshot, kept because asking for megabytes anew each time costs more than filling them.
     drafts: Vec<Draft>,
     order: TreeOrder,
+    sequence: Sequence,
 }
 
 /// The memory of one task.
@@ -86,7 +88,7 @@ impl Sampler {
         let cells = tree.cells();
         self.tracks.resize_with(cells.len(), Track::default);
         self.order.update(&cells);
-        snapshot_builder::snapshot(tree, &cells, &self.order, &mut self.tracks, &mut self.drafts)
+        snapshot_builder::snapshot(tree, &cells, &self.order, &mut self.tracks, &mut self.drafts, &mut self.sequence)
     }
 
     /// Nothing shown for this task may fall below what `saved` showed.

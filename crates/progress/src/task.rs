@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::counts::Unit;
 use crate::graft::Graft;
 use crate::meter::Meter;
+use crate::percent::PercentRule;
 use crate::stall::StallReason;
 use crate::state::State;
 use crate::task_cell::{Cell, TaskFields, WaitKind};
@@ -169,6 +170,17 @@ impl Task {
     /// All children weigh the same, whatever their durations: blueprint actions.
     pub fn equal_weights(&self) {
         self.0.change(|live| live.equal_weights = true);
+    }
+
+    /// It counts as so many children below a task whose children all weigh the same. One that counts as none is shown, and is no
+    /// part of the percentage.
+    pub fn shares(&self, shares: u32) {
+        self.0.change(|live| live.shares = Some(shares));
+    }
+
+    /// Its percentage follows this rule instead of its first meter, and is shown without a mark.
+    pub fn percent_rule(&self, rule: PercentRule) {
+        self.0.change(|live| live.percent_rule = Some(rule));
     }
 
     /// The meter of this unit, made if there is none. The first one made is the one the percentage speaks of.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::counts::{Counts, Total, Unit};
 use crate::gain::Activity;
 use crate::meter::MeterCell;
+use crate::percent::PercentRule;
 use crate::replica::Replica;
 use crate::stall::StallReason;
 use crate::state::State;
@@ -57,6 +58,10 @@ pub(crate) struct TaskFields {
     /// So many of its children run at a time on each node; the others wait.
     pub(crate) slots: Option<usize>,
     pub(crate) equal_weights: bool,
+    /// It counts as so many children where all weigh the same; without a number as one.
+    pub(crate) shares: Option<u32>,
+    /// Its percentage by a rule of its own.
+    pub(crate) percent_rule: Option<PercentRule>,
     pub(crate) quiet: bool,
     /// A check found it so, and says why.
     pub(crate) verdict: Option<(StallReason, Arc<str>)>,

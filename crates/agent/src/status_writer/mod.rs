@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 pub(crate) use self::cluster_transfers::ClusterTransfers;
-pub(crate) use self::progress_floor::{ProgressFloor, mover_has_started, status};
+pub(crate) use self::progress_floor::{ProgressFloor, resumed_tree, status};
 
 /// How often the tree of a transfer is read: a new stall is written at once.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -13,6 +13,7 @@ mod machine;
 mod percent;
 mod plans;
 mod rates;
+mod rows;
 mod shapes;
 mod stalls;
 mod stress;
@@ -27,6 +28,7 @@ mod fuzz_target_of_frames;
 mod grade;
 
 #[path = "../trees/mod.rs"]
+#[expect(dead_code, reason = "benches/trees.rs prints what is only counted here")]
 mod trees;
 
 macro_rules! fuzz_target {
