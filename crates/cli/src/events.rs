@@ -201,7 +201,7 @@ impl Event {
     fn explain(&mut self, tree: &Snapshot) {
         let why = tree.explanation();
         self.from = why.as_ref().map(|why| why.from.name().to_owned());
-        self.waits_for = why.as_ref().and_then(|why| why.waits_for.as_ref()).map(|path| path.to_string());
+        self.waits_for = why.as_ref().and_then(|why| why.waits_for.as_ref()).map(ToString::to_string);
         self.estimate = why.map(|why| why.text).filter(|text| !text.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use plimsoll_progress::{Task, Work};
 /// The stages of an operation, planned from the start: what has not started counts in the percentage too.
 pub struct Stages {
     root: Task,
-    stages: Vec<(&'static str, Stage)>,
+    planned: Vec<(&'static str, Stage)>,
     operations: Mutex<Option<Stage>>,
 }
 
@@ -23,12 +23,12 @@ impl Stages {
             task.plan(*work);
             (*name, Stage::new(task))
         };
-        Self { root: root.clone(), stages: stages.iter().map(plan).collect(), operations: Mutex::default() }
+        Self { root: root.clone(), planned: stages.iter().map(plan).collect(), operations: Mutex::default() }
     }
 
     /// A stage.
     pub fn stage(&self, name: &str) -> Stage {
-        let stage = self.stages.iter().find(|(known, _)| *known == name).map(|(_, stage)| stage.clone());
+        let stage = self.planned.iter().find(|(known, _)| *known == name).map(|(_, stage)| stage.clone());
         stage.expect("a stage is requested by a name of the list it was planned from")
     }
 

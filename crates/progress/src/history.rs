@@ -1,12 +1,12 @@
 //! What earlier runs of the same operation say about the next one: medians, without outliers, full and incremental runs apart.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::counts::Unit;
+use crate::counts::{Counts, Unit};
 use crate::queue::transfer_rate;
 use crate::snapshot::{Node, Snapshot, depths, parents};
 use crate::state::State;
@@ -95,7 +95,7 @@ fn rates(nodes: &[Node]) -> BTreeMap<String, TransferRate> {
     for (node, parent) in nodes.iter().zip(parents(nodes)) {
         let Some(parent) = parent else { continue };
         if parent > 0 && node.state == State::Done {
-            let bytes = node.primary().filter(|counts| counts.unit == Unit::Bytes).map_or(0, |counts| counts.settled());
+            let bytes = node.primary().filter(|counts| counts.unit == Unit::Bytes).map_or(0, Counts::settled);
             let sample = (crate::rate::as_f64(bytes), node.ages.busy().as_secs_f64());
             transfers.entry(nodes[parent].path.to_string()).or_default().push(sample);
         }
@@ -135,11 +135,10 @@ impl History {
         let alike = self.runs.iter().rev().filter(|run| run.incremental == incremental);
         let runs: Vec<&RunRecord> = without_outliers(alike.take(RECENT_RUNS).collect());
         let Some(whole) = median(runs.iter().map(|run| seconds(run.milliseconds))) else { return Earlier::default() };
-        let stages: BTreeMap<&String, ()> =
-            runs.iter().flat_map(|run| run.stages.keys()).map(|path| (path, ())).collect();
+        let stages: BTreeSet<&String> = runs.iter().flat_map(|run| run.stages.keys()).collect();
         let took = |path: &str| median(runs.iter().filter_map(|run| run.stages.get(path)).map(|took| seconds(*took)));
         let mut durations: HashMap<String, Duration> = stages
-            .into_keys()
+            .into_iter()
             .filter_map(|path| Some((path.clone(), Duration::try_from_secs_f64(took(path)?).ok()?)))
             .collect();
         durations.extend(Duration::try_from_secs_f64(whole).ok().map(|whole| (String::new(), whole)));
@@ -148,14 +147,14 @@ impl History {
 }
 
 fn earlier_rates(runs: &[&RunRecord]) -> HashMap<String, EarlierRate> {
-    let paths: BTreeMap<&String, ()> = runs.iter().flat_map(|run| run.rates.keys()).map(|path| (path, ())).collect();
+    let paths: BTreeSet<&String> = runs.iter().flat_map(|run| run.rates.keys()).collect();
     let rate = |path: &String| {
         let all = || runs.iter().filter_map(|run| run.rates.get(path));
         let per_second = median(all().map(|rate| rate.per_second))?;
         let fixed = median(all().map(|rate| seconds(rate.fixed_milliseconds)))?;
         Some((path.clone(), EarlierRate { per_second, fixed: Duration::try_from_secs_f64(fixed).ok()? }))
     };
-    paths.into_keys().filter_map(rate).collect()
+    paths.into_iter().filter_map(rate).collect()
 }
 
 /// How long the runs took, from the shortest to the longest.

@@ -30,7 +30,6 @@ pub(crate) struct Cell {
 
 /// The fields of a task that change.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct TaskFields {
     pub(crate) state: State,
     pub(crate) reason: Option<Arc<str>>,

@@ -115,12 +115,11 @@ impl Scan {
             return false;
         }
         let now = (message.total_bytes, message.seconds_elapsed);
-        match self.all_read.filter(|(total, _)| *total == now.0) {
-            Some((_, since)) => now.1 > since,
-            None => {
-                self.all_read = Some(now);
-                false
-            }
+        if let Some((_, since)) = self.all_read.filter(|(total, _)| *total == now.0) {
+            now.1 > since
+        } else {
+            self.all_read = Some(now);
+            false
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The limits of a server, and TLS.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::net::SocketAddr;
 
 use axum::Router;

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_speed_that_changes_shows_at_once_and_not_at_the_next_line() {
-        let rate = |second: u64| if second / 600 % 2 == 0 { 100_000_000 } else { 50_000_000 };
+        let rate = |second: u64| if (second / 600).is_multiple_of(2) { 100_000_000 } else { 50_000_000 };
         let (rate_error, _) = errors(TB, 2 * TB, rate, |_| 1.1);
         assert!(rate_error < 0.2, "rate off by {rate_error}");
     }

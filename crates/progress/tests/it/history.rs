@@ -93,7 +93,9 @@ proptest! {
         claims in prop::collection::vec("[a-z0-9-]{36}", 0..400),
     ) {
         let mut history = history(runs.into_iter().map(|(seconds, bytes, incremental)| RunRecord { incremental, ..run(seconds, bytes) }));
-        claims.iter().for_each(|claim| history.set_size(claim, 1 << 40));
+        for claim in &claims {
+            history.set_size(claim, 1 << 40);
+        }
         let text = serde_json::to_string(&history).expect("plain data");
         prop_assert!(text.len() <= 64 << 10, "{} bytes", text.len());
         prop_assert_eq!(serde_json::from_str::<History>(&text).expect("our own"), history);

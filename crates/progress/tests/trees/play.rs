@@ -103,7 +103,7 @@ pub fn play(case: &Case, cluster: &Cluster, run: u64, history: &History) -> Play
         let at = player.clock.now().as_secs_f64();
         looks.push(Look {
             at,
-            percent: root.percent.map(|percent| percent.hundredths()),
+            percent: root.percent.map(plimsoll_progress::Percent::hundredths),
             left: root.left.map(|left| (whole_seconds(left.low), whole_seconds(left.high))),
             others: estimators.look(at, player.settled(), player.total()),
             moved: player.moved > 0.0,
@@ -384,7 +384,9 @@ impl<'a> Player<'a> {
                 self.plan();
                 if self.requested && self.transfers.iter().any(Transfer::is_open) {
                     let at = self.steps.iter().position(|(_, step)| matches!(step, Step::Transfers));
-                    at.into_iter().for_each(|at| self.tasks[at].start());
+                    for at in at {
+                        self.tasks[at].start();
+                    }
                 }
             }
             _ => {}

@@ -110,7 +110,9 @@ impl RetentionPolicy {
                 }),
             }
         }
-        groups.iter_mut().for_each(|group| self.apply_to_group(group));
+        for group in &mut groups {
+            self.apply_to_group(group);
+        }
         groups
     }
 

@@ -24,7 +24,9 @@ impl PackUses {
         inventory.index.for_each_blob(|kind, number, id, location| {
             let copies = inventory.index.further_copies(kind, id);
             uses.add_kind(kind, &location, has_compressed_trees);
-            copies.iter().for_each(|copy| uses.add_kind(kind, copy, has_compressed_trees));
+            for copy in copies {
+                uses.add_kind(kind, copy, has_compressed_trees);
+            }
             if copies.is_empty() && inventory.used.has(kind, number) {
                 uses.add(&location, |pack, size| {
                     pack.used += size;

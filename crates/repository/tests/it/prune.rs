@@ -121,7 +121,7 @@ fn random_history(seed: u64) {
                 assert_intact(&repository, &format!("seed {seed} step {step}"));
             }
             _ => {
-                for _ in 0..random.below(4) + 1 {
+                for _ in 0..=random.below(4) {
                     let name = format!("folder {}/file {}", random.below(3), random.below(6));
                     let content = random_bytes(random.next(), random.below(250_000));
                     testbed.write(&name, content);

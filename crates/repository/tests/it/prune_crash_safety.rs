@@ -126,7 +126,7 @@ impl StoppableRepository {
     fn new(testbed: &Testbed, content: &BTreeMap<Path, bytes::Bytes>) -> Self {
         let (memory, writes) = (Arc::new(InMemory::new()), StoppableWrites::unlimited());
         let store = Store::from_objects(FaultyStore::new(memory.clone(), writes.clone()), "memory".into(), "");
-        testbed.runtime.block_on(put_all(&*memory, content));
+        testbed.runtime.block_on(put_all(&memory, content));
         let repository = testbed.open_on(store.expect("a store"));
         Self { memory, writes, repository }
     }

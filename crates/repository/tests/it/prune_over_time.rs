@@ -38,7 +38,8 @@ fn change(testbed: &Testbed, random: &mut Random) {
 fn expire(repository: &Arc<Repository>) -> Vec<Id> {
     let policy = RetentionPolicy { hourly: 24, daily: 14, weekly: 4, ..RetentionPolicy::default() };
     let groups = policy.apply(repository.snapshots().expect("lists"));
-    let expired: Vec<Id> = groups.iter().flat_map(|group| group.removed()).map(|kept| kept.id).collect();
+    let expired: Vec<Id> =
+        groups.iter().flat_map(plimsoll_repository::SnapshotGroup::removed).map(|kept| kept.id).collect();
     let forgotten = repository.forget(&expired, std::time::Duration::ZERO, &task(), &Cancel::default());
     assert_eq!(forgotten.expect("forgets"), expired.len());
     expired

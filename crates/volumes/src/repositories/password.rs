@@ -88,7 +88,7 @@ async fn create(repositories: &Repositories, password: &[u8]) -> Result<(), Erro
     kill::point("repository.secret.before");
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => {
-            info!("created secret {namespace}/{PASSWORD_SECRET}: keep a copy, no backup of volumes opens without it")
+            info!("created secret {namespace}/{PASSWORD_SECRET}: keep a copy, no backup of volumes opens without it");
         }
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         Err(error) => return Err(Error::api(format!("create secret {PASSWORD_SECRET}"), error)),
