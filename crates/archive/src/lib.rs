@@ -16,6 +16,7 @@ mod error;
 pub mod item_operations;
 pub mod layout;
 mod limited_decoder;
+mod memory_estimate;
 pub mod proof;
 pub mod resource_list;
 pub mod results;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{BackupPhase, TransferPhase};
+use plimsoll_archive::codec;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -25,9 +26,9 @@ pub enum BackupMetadata {
 
 /// Reads the metadata of the backup in the directory `name`.
 pub fn backup(name: &str, content: &[u8], location: &str, now: Timestamp) -> BackupMetadata {
-    let raw: Value = match serde_json::from_slice(content) {
+    let raw: Value = match codec::parse_object(content) {
         Ok(raw) => raw,
-        Err(error) => return BackupMetadata::Malformed(format!("it is not JSON: {error}")),
+        Err(error) => return BackupMetadata::Malformed(error.to_string()),
     };
     if raw["kind"] != "Backup" || raw["apiVersion"] != "velero.io/v1" {
         return BackupMetadata::Malformed("it is not a Backup of velero.io/v1".into());
