@@ -1,14 +1,15 @@
-//! From the files of a backup to its custom resources: foreign input, of which nothing is run.
+//! From the files of a backup to its custom resources in another cluster: foreign input, of which nothing is run.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{BackupPhase, TransferPhase};
-use plimsoll_archive::codec;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+
+use crate::codec;
 
 /// A Backup whose volume backups are still being made: what an interrupted sync left is taken up again.
 pub const SYNCING: &str = "plimsoll.dev/syncing";
@@ -35,7 +36,7 @@ pub fn backup(name: &str, content: &[u8], location: &str, now: Timestamp) -> Bac
     }
     if raw["metadata"]["name"] != name {
         return BackupMetadata::Malformed(format!(
-            "it is the backup {}, in the directory of another",
+            "it is in the directory of another backup: {}",
             raw["metadata"]["name"]
         ));
     }
