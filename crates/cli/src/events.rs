@@ -2,13 +2,12 @@
 
 use jiff::Timestamp;
 use plimsoll_observe::{Explanation, Object, Verdict};
-use plimsoll_progress::view::Look;
 use plimsoll_progress::{Counts, Snapshot, State, Unit};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::subjects::{Subject, operation_name};
-use crate::{observation, output, wait};
+use crate::{observation, output};
 
 /// Raised when a field changes its meaning or goes. New fields may come at any time.
 const VERSION: u32 = 1;
@@ -47,6 +46,8 @@ struct Event {
     waits: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     current: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stalled: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,12 +109,7 @@ impl Events {
 fn event(subject: &Subject, now: Timestamp) -> Event {
     let (items, outcome) = (subject.items(), subject.outcome());
     let live = |pointer: &str| subject.object.pointer(pointer).filter(|value| outcome.is_none() && !value.is_null());
-    let rows = if outcome.is_none() && subject.tree().is_some() { wait::rows(subject) } else { Vec::new() };
-    let waits: Vec<_> = rows
-        .iter()
-        .filter(|row| row.look == Look::Waiting)
-        .map(|row| format!("{}: {}", row.label, row.detail))
-        .collect();
+    let waits = subject.tree().filter(|_| outcome.is_none()).map(|tree| waits(&tree)).unwrap_or_default();
     let stalled = live("/status/plimsoll/stalled").cloned();
     Event {
         version: VERSION,
@@ -140,6 +136,7 @@ fn event(subject: &Subject, now: Timestamp) -> Event {
         waits_for: live("/status/plimsoll/waitsFor").and_then(Value::as_str).map(str::to_owned),
         waits,
         current: live("/status/plimsoll/task").and_then(Value::as_str).map(str::to_owned),
+        verdict: live("/status/plimsoll/verdict").and_then(Value::as_str).map(str::to_owned),
         stalled,
         failure_reason: subject.failure().map(str::to_owned),
         validation_errors: subject.texts("/status/validationErrors"),
@@ -166,6 +163,7 @@ fn refresh(event: &mut Event, tree: &Snapshot, now: Timestamp) {
     event.explain(tree);
     event.waits = waits(tree);
     event.current = tree.current().map(|node| node.label().to_string());
+    event.verdict = tree.verdict().map(|verdict| verdict.name().to_owned());
     event.stalled = tree.stall.as_ref().map(|stall| {
         json!({ "task": &*stall.task, "since": format!("{:.0}", now - stall.age), "reason": stall.reason.reason(),
             "message": &*stall.message })
@@ -228,6 +226,7 @@ fn observed(object: &Object, explanation: &Explanation, now: Timestamp) -> Event
         waits_for: None,
         waits: if ended { Vec::new() } else { waits(&explanation.tree) },
         current: explanation.tree.current().filter(|_| !ended).map(|node| node.label().to_string()),
+        verdict: explanation.tree.verdict().filter(|_| !ended).map(|verdict| verdict.name().to_owned()),
         stalled,
         failure_reason: object.some_text("/status/failureReason").map(str::to_owned),
         validation_errors: object.texts("/status/validationErrors").into_iter().map(str::to_owned).collect(),

@@ -86,6 +86,9 @@ pub struct Transfer {
     pub rate: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<[u64; 2]>,
+    /// `Stalled`, `Spinning`, `Crawling` or `Quiet`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,6 +141,7 @@ impl<K: TransferObject> From<&K> for Transfer {
             doing: live.doing.filter(|_| !phase.is_ended()),
             rate: count(live.rate),
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
+            verdict: live.verdict.filter(|_| !phase.is_ended()),
             stalled: live.stalled.and_then(|stall| stall.message),
             message: some(object.message().map(str::to_owned)),
             snapshot: some(fields.snapshot),

@@ -32,15 +32,15 @@ impl ProcessIo {
         io
     }
 
-    /// Whether more than overhead was read or written since the last progress. Always `false` without `/proc`.
-    pub(crate) fn has_progressed(&mut self) -> bool {
-        let Some(Sample { bytes, cost }) = self.read() else { return false };
-        let has_progressed = bytes >= self.counted.saturating_add(MIN_PROGRESS);
-        if has_progressed {
+    /// The bytes that were read or written since the last progress, if they are more than overhead. Always `None` without `/proc`.
+    pub(crate) fn take_progress(&mut self) -> Option<u64> {
+        let Sample { bytes, cost } = self.read()?;
+        let progress = bytes.checked_sub(self.counted).filter(|progress| *progress >= MIN_PROGRESS);
+        if progress.is_some() {
             self.counted = bytes;
         }
         self.counted = self.counted.saturating_add(cost);
-        has_progressed
+        progress
     }
 
     /// Excludes bytes that are known to be overhead: the frames of every second would add up to progress.
@@ -75,12 +75,12 @@ mod tests {
         };
         let mut io = ProcessIo { file: file.path().display().to_string(), counted: 5000, is_own: false };
         set_counters(3000, 2000);
-        assert!(!io.has_progressed(), "nothing");
+        assert!(io.take_progress().is_none(), "nothing");
         set_counters(3000, 60_000);
-        assert!(!io.has_progressed(), "overhead");
+        assert!(io.take_progress().is_none(), "overhead");
         set_counters(200_000, 70_000);
-        assert!(io.has_progressed(), "progress, in small steps");
-        assert!(!io.has_progressed(), "no more progress");
+        assert!(io.take_progress().is_some(), "progress, in small steps");
+        assert!(io.take_progress().is_none(), "no more progress");
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         for second in 1..=3600_u64 {
             std::fs::write(file.path(), format!("rchar: 0\nwchar: {}\n", second * 1000)).expect("written");
             io.ignore(1000);
-            assert!(!io.has_progressed(), "after {second} s");
+            assert!(io.take_progress().is_none(), "after {second} s");
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
         // Other tests run in this process, but not in this thread.
         let mut io = ProcessIo::of("thread-self", true);
         for sample in 1..=10_000 {
-            assert!(!io.has_progressed(), "at sample {sample}");
+            assert!(io.take_progress().is_none(), "at sample {sample}");
         }
     }
 
@@ -111,6 +111,6 @@ mod tests {
             &mut std::io::sink(),
         )
         .expect("read");
-        assert!(io.has_progressed());
+        assert!(io.take_progress().is_some());
     }
 }

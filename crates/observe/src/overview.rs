@@ -219,7 +219,10 @@ fn activity_text(explanation: &Explanation, object: &Object) -> String {
     match explanation.verdict {
         Verdict::Stuck => match (cause, stall) {
             (Some(cause), _) => cause.text.clone(),
-            (None, Some(stall)) => format!("{}: {}: {}", duration_text(stall.age), stall.task, stall.message),
+            (None, Some(stall)) => {
+                let word = stall.verdict().word();
+                format!("{word} for {}: {}: {}", duration_text(stall.age), stall.task, stall.message)
+            }
             (None, None) => phase(object).to_owned(),
         },
         Verdict::Failed | Verdict::PartiallyFailed | Verdict::Refused => {

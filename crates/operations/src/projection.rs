@@ -2,7 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, LogTail, OperationState, PROGRESSING, RECONCILING, STALLED, Stage};
+use plimsoll_api::plimsoll::v1alpha1::{
+    COMPLETE, LogTail, OperationState, PROGRESS_STALLED, PROGRESSING, RECONCILING, Stage,
+};
 use plimsoll_api::summary::{ProgressSummary, Stall};
 use plimsoll_engine::log::Tail;
 use plimsoll_progress::view::unit_word;
@@ -26,6 +28,7 @@ pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
         waits_for: explanation.and_then(|why| why.waits_for).map(|path| path.to_string()),
         last_advance: root.map(|root| ago(now, root.ages.advance)),
         task: current.map(|node| node.label().to_string()),
+        verdict: snapshot.verdict().filter(|_| snapshot.state().is_open()).map(|verdict| verdict.name().to_owned()),
         stalled: snapshot.stall.as_ref().map(|stall| Stall {
             task: Some(stall.task.to_string()),
             since: Some(ago(now, stall.age)),
@@ -101,9 +104,9 @@ pub fn log_tail(tail: &Tail) -> LogTail {
     LogTail { offset: i64::try_from(tail.offset).ok(), text: Some(tail.text.clone()), ..LogTail::default() }
 }
 
-/// `Reconciling`, `Progressing`, `Stalled` and `Complete`; a condition's time changes only with its status.
+/// `Reconciling`, `Progressing`, `ProgressStalled` and `Complete`; a condition's time changes only with its status.
 ///
-/// `Reconciling` comes first: tools that follow kstatus take the first of it and `Stalled` that is true.
+/// None of them is `Stalled`: to tools that follow kstatus that one means failed, and what is stalled may go on by itself.
 pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -> Vec<Condition> {
     let ended = snapshot.state().is_ended();
     let root_reason = snapshot.root().and_then(|root| root.reason.as_deref()).unwrap_or_default();
@@ -114,7 +117,7 @@ pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -
         (RECONCILING, !ended, working.to_owned(), current.clone()),
         (PROGRESSING, !ended && stall.is_none(), working.to_owned(), current),
         (
-            STALLED,
+            PROGRESS_STALLED,
             stall.is_some(),
             stall.map_or_else(|| "Advancing".to_owned(), |stall| stall.reason.reason().to_owned()),
             stall.map(|stall| format!("{}: {}", stall.task, stall.message)).unwrap_or_default(),
@@ -135,7 +138,7 @@ pub fn conditions_before_start(reason: &str, message: &str, now: Timestamp) -> V
     vec![
         fact(RECONCILING, false, "Ended", ""),
         fact(PROGRESSING, false, "Ended", ""),
-        fact(STALLED, false, "Advancing", ""),
+        fact(PROGRESS_STALLED, false, "Advancing", ""),
         fact(COMPLETE, true, reason, message),
     ]
 }
@@ -148,7 +151,7 @@ pub fn conditions_while_waiting(message: &str, now: Timestamp) -> Vec<Condition>
     vec![
         fact(RECONCILING, true, "Waiting", message),
         fact(PROGRESSING, false, "Waiting", message),
-        fact(STALLED, false, "Advancing", ""),
+        fact(PROGRESS_STALLED, false, "Advancing", ""),
         fact(COMPLETE, false, "Waiting", ""),
     ]
 }

@@ -13,7 +13,7 @@ use plimsoll_api::summary::ProgressSummary;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, RetryPolicy, kill};
-use plimsoll_progress::{Operation, Snapshot, State};
+use plimsoll_progress::{Operation, Snapshot, StallReason, State};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tracing::debug;
@@ -41,7 +41,7 @@ pub struct SubjectStatus {
 #[derive(Default)]
 struct LastStatus {
     written: Value,
-    signature: Option<(State, Option<String>)>,
+    signature: Option<(State, Option<(String, StallReason)>)>,
     conditions: Vec<Condition>,
 }
 
@@ -95,7 +95,7 @@ impl SubjectStatus {
 impl LastStatus {
     /// The message of a condition changes with every task: only a change of its status is worth a write.
     fn conditions(&mut self, snapshot: &Snapshot) -> &[Condition] {
-        let signature = (snapshot.state(), snapshot.stall.as_ref().map(|stall| stall.task.to_string()));
+        let signature = (snapshot.state(), snapshot.stall.as_ref().map(|stall| (stall.task.to_string(), stall.reason)));
         if self.signature.as_ref() != Some(&signature) {
             self.conditions = projection::conditions(snapshot, &self.conditions, Timestamp::now());
             self.signature = Some(signature);
@@ -121,7 +121,7 @@ fn patch(status: &Value) -> Vec<u8> {
 /// A merge patch leaves alone what it does not name: a stall that is over, a time left that is no longer known, must be
 /// named as null.
 pub fn summary_patch(summary: &ProgressSummary) -> Value {
-    let mut value = json!({ "percent": null, "rate": null, "unit": null, "secondsLeft": null, "from": null, "estimate": null, "waitsFor": null, "lastAdvance": null, "task": null, "stalled": null });
+    let mut value = json!({ "percent": null, "rate": null, "unit": null, "secondsLeft": null, "from": null, "estimate": null, "waitsFor": null, "lastAdvance": null, "task": null, "verdict": null, "stalled": null });
     let shown = serde_json::to_value(summary).unwrap_or_default();
     if let (Some(value), Value::Object(shown)) = (value.as_object_mut(), shown) {
         value.extend(shown);

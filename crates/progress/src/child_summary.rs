@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::estimate::Sequence;
+use crate::gain::Gains;
 use crate::percent::Percent;
 use crate::queue::Job;
 use crate::snapshot::Node;
@@ -15,6 +16,7 @@ pub(crate) struct ChildSummary {
     pub(crate) approximate: bool,
     pub(crate) measured: bool,
     pub(crate) advance: Option<Duration>,
+    pub(crate) gains: Option<Gains>,
     shares: Shares,
     /// Those that follow one another.
     pub(crate) sequence: Sequence,

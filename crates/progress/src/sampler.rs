@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::counts::Counts;
+use crate::gain::{Activity, Change, GainTracker, Gains};
 use crate::queue::Outlook;
 use crate::rate::Window;
 use crate::snapshot::{Node, Snapshot};
@@ -34,10 +35,22 @@ pub(crate) struct Track {
     pub(crate) outlook: Option<(Duration, usize, Option<Outlook>)>,
     pub(crate) window: Window,
     pub(crate) cadence: Cadence,
+    pub(crate) gain: GainTracker,
     counted: Fingerprint,
     signalled: Option<Duration>,
     /// When it last advanced, as of the last snapshot.
     advanced: Duration,
+}
+
+/// What it means that a task is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// It should go on.
+    Counts,
+    /// It waits for its turn, or its work sends no signal by nature.
+    Expected,
+    /// It is not at work.
+    Ended,
 }
 
 /// Enough of a task's readings to see that they changed. The counters only rise, so their sum tells; totals may go both
@@ -49,6 +62,14 @@ struct Fingerprint {
 }
 
 impl Fingerprint {
+    fn change_to(self, later: &Self) -> Change {
+        match (self.totals == later.totals, self.settled == later.settled) {
+            (false, _) => Change::Totals,
+            (true, false) => Change::Settled,
+            (true, true) => Change::None,
+        }
+    }
+
     fn of(counted: &[Counts]) -> Self {
         counted.iter().fold(Self::default(), |sum, counts| Self {
             settled: sum.settled.wrapping_add(counts.settled()),
@@ -88,11 +109,23 @@ impl Track {
     pub(crate) fn observe(
         &mut self,
         now: Duration,
-        signalled: Duration,
-        counted: &[Counts],
+        signals: (Duration, Activity),
+        counts: &[Counts],
         patience: Duration,
-    ) -> Duration {
-        let counted = Fingerprint::of(counted);
+        silence: Silence,
+    ) -> (Duration, Gains) {
+        let counted = Fingerprint::of(counts);
+        let gains = match silence {
+            Silence::Ended => self.gain.last(),
+            silence => {
+                let change = self.counted.change_to(&counted);
+                self.gain.observe(now, counts, change, signals.1, silence == Silence::Expected)
+            }
+        };
+        (self.advance(now, signals.0, counted, patience), gains)
+    }
+
+    fn advance(&mut self, now: Duration, signalled: Duration, counted: Fingerprint, patience: Duration) -> Duration {
         let Some(before) = self.signalled.replace(signalled) else {
             self.counted = counted;
             self.advanced = if counted.settled > 0 { now } else { signalled };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::counts::{Counts, Total, Unit};
 use crate::percent::Percent;
 use crate::rate::TimeLeft;
-use crate::stall::Stall;
+use crate::stall::{Stall, StallVerdict};
 use crate::state::State;
 use crate::work::{EarlierRuns, Source};
 
@@ -276,6 +276,12 @@ impl Snapshot {
     /// The operation's percentage, as shown.
     pub fn percent(&self) -> Option<Percent> {
         self.root().and_then(|root| root.percent)
+    }
+
+    /// What is said of the whole: the kind of its stall, or that what it does now sends no signal by nature.
+    pub fn verdict(&self) -> Option<StallVerdict> {
+        let is_quiet = || self.current().is_some_and(|node| node.quiet).then_some(StallVerdict::Quiet);
+        self.stall.as_ref().map(Stall::verdict).or_else(is_quiet)
     }
 
     /// The deepest active task; among equals the one that advanced last: what the operation is doing now.

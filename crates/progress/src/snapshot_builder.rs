@@ -6,15 +6,16 @@ use std::time::Duration;
 use crate::child_summary::{ChildSummary, Share};
 use crate::counts::{Counts, Total};
 use crate::estimate::{Estimate, seconds};
+use crate::gain::Gains;
 use crate::percent::Percent;
 use crate::queue::{self, Job, JobState};
 use crate::rate::{TimeLeft, as_f64};
-use crate::sampler::Track;
+use crate::sampler::{Silence, Track};
 use crate::snapshot::{Ages, FoldedCounts, Node, Snapshot};
-use crate::stall::StallRule;
+use crate::stall::{StallReason, StallRule};
 use crate::stall_check::{deepest_stall, judge};
 use crate::state::State;
-use crate::task_cell::{Cell, PARENT_ENDED, TaskFields, lock};
+use crate::task_cell::{Cell, PARENT_ENDED, TaskFields, WaitEntry, lock};
 use crate::tree::Tree;
 use crate::tree_order::TreeOrder;
 use crate::work::{Basis, Source, Work};
@@ -29,7 +30,8 @@ pub(crate) struct Draft {
     advanced: Duration,
     pub(crate) patience: Duration,
     pub(crate) patient: bool,
-    pub(crate) liveness: Option<Arc<str>>,
+    pub(crate) verdict: Option<(StallReason, Arc<str>)>,
+    pub(crate) gains: Gains,
     equal_weights: bool,
     work: Option<Work>,
     slots: Option<usize>,
@@ -72,6 +74,7 @@ pub(crate) fn snapshot(
             above[parent].take_child(&rest[0], &nodes[place], track, place);
         }
     }
+    excuse_idle_queues(&mut nodes, drafts, &order.parents);
     if drafts.iter().any(|draft| draft.hidden || !draft.grafts.is_empty()) {
         nodes = with_grafts(nodes, drafts, &order.parents);
     }
@@ -80,6 +83,24 @@ pub(crate) fn snapshot(
     }
     let stall = deepest_stall(&nodes);
     Snapshot { operation: Arc::clone(&tree.name), nodes, stall }
+}
+
+/// A queue whose transfers have all ended waits for what the task beside it may still add: while that one goes on, it is not stalled.
+fn excuse_idle_queues(nodes: &mut [Node], drafts: &[Draft], parents: &[Option<usize>]) {
+    let is_idle = |place: usize| drafts[place].slots.is_some() && !drafts[place].below.is_empty();
+    let stalled: Vec<usize> =
+        (0..nodes.len()).filter(|place| nodes[*place].stall.is_some() && is_idle(*place)).collect();
+    for place in stalled {
+        let goes_on = |other: usize| {
+            other != place
+                && parents[other] == parents[place]
+                && nodes[other].state.is_active()
+                && nodes[other].stall.is_none()
+        };
+        if (0..nodes.len()).any(goes_on) {
+            nodes[place].stall = None;
+        }
+    }
 }
 
 /// The pass down: what the cell says by itself.
@@ -94,14 +115,21 @@ fn read(
     let counted = live.readings();
     let rule = StallRule { floor: live.floor.unwrap_or(rule.floor), ..*rule };
     let patience = rule.patience(track.cadence.usual());
-    let advanced = track.observe(now, live.signalled, &counted, patience);
+    let patient = live.waits.last().is_some_and(WaitEntry::is_for_turn) || live.state == State::TakenOver;
+    let silence = match live.state.is_active() {
+        false => Silence::Ended,
+        true if patient || live.is_quiet() => Silence::Expected,
+        true => Silence::Counts,
+    };
+    let (advanced, gains) = track.observe(now, (live.signalled, live.activity), &counted, patience, silence);
     let mut node = node(cell, &live, now);
     let mut draft = Draft {
         own: Own::default(),
         advanced,
         patience,
-        patient: live.waits.last().is_some_and(|wait| wait.patient) || live.state == State::TakenOver,
-        liveness: live.liveness.clone(),
+        patient,
+        verdict: live.verdict.clone(),
+        gains,
         equal_weights: live.equal_weights,
         work: live.work,
         slots: live.slots,
@@ -146,8 +174,8 @@ fn node(cell: &Cell, live: &TaskFields, now: Duration) -> Node {
         earlier: None,
         reported_left: live.reported_left.filter(|_| state.is_open()),
         expected: live.work.map(|work| work.duration()),
-        quiet: live.quiet,
-        overdue: state.is_open() && live.deadline.is_some_and(|deadline| now > deadline),
+        quiet: live.is_quiet(),
+        overdue: state.is_open() && live.deadline().is_some_and(|deadline| now > deadline),
         stall: None,
         signals: live.signals,
         folded: FoldedCounts::default(),
@@ -192,6 +220,8 @@ impl Draft {
         let queued = self.slots.is_some();
         let reached = if node.state == State::Skipped { 1.0 } else { child.reached(track.computed, queued) };
         self.below.add(node, Share { reached, weight: child.weight(node, queued), estimated: child.is_estimated() });
+        self.below.gains =
+            Some(child.gains.and(self.below.gains)).filter(|gains| gains.has_gained).or(self.below.gains);
         if queued {
             self.below.jobs.extend(child.job(node, place));
         } else if node.state.is_open() {
@@ -282,12 +312,15 @@ fn complete(draft: &mut Draft, node: &mut Node, track: &mut Track, now: Duration
             let left = root.left.map(|left| Estimate::of_range(left, root.from.unwrap_or(Source::Pace)));
             draft.below.sequence.add(left, root.state != State::Pending, usize::MAX);
         }
+        let at = now.saturating_sub(root.ages.advance);
+        draft.gains = draft.gains.and(Some(Gains { gained: at, usual: at, has_gained: true }));
     }
     draft.below.active &= draft.silent.is_none();
+    draft.gains = draft.gains.and(draft.below.gains);
     measure(draft, node, track);
     let age = now.saturating_sub(draft.advanced);
     node.ages.advance = draft.below.advance.map_or(age, |below| below.min(age));
-    node.stall = judge(draft, node, age);
+    node.stall = judge(draft, node, &track.gain, age, now);
     estimate(draft, node, track, now);
 }
 
@@ -309,8 +342,8 @@ fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
             track.computed = fraction;
             Some(percent)
         }
-        // What was cut off below it when it failed is no progress.
-        None if node.state.is_bad() => None,
+        // What was cut off below it when it failed is no progress. Tasks that count equally are counted, as Kanister's phases are.
+        None if node.state.is_bad() && !draft.equal_weights => None,
         None => {
             let (fraction, percent) = draft.mean();
             percent.map(|percent| catch_up(percent, fraction, track))

@@ -77,7 +77,7 @@ impl Look {
     pub fn of(node: &Node) -> Self {
         match node.state {
             _ if node.stall.is_some() => Self::Stalled,
-            State::Running if node.quiet => Self::Quiet,
+            State::Running | State::Waiting if node.quiet => Self::Quiet,
             State::Pending => Self::Pending,
             State::Running => Self::Running,
             State::Waiting => Self::Waiting,
@@ -227,12 +227,11 @@ fn headline(node: &Node) -> String {
     let since = duration_text(node.ages.advance);
     let reason = node.reason.as_deref().unwrap_or_default();
     match Look::of(node) {
-        Look::Stalled => node
-            .stall
-            .as_ref()
-            .map_or_else(String::new, |stall| format!("stalled for {}: {}", duration_text(stall.age), stall.message)),
-        Look::Quiet => format!("no signal since {since} ago"),
-        Look::Waiting => format!("{reason} ({since})"),
+        Look::Stalled => node.stall.as_ref().map_or_else(String::new, |stall| {
+            format!("{} for {}: {}", stall.verdict().word(), duration_text(stall.age), stall.message)
+        }),
+        Look::Quiet if reason.is_empty() => format!("no signal since {since} ago"),
+        Look::Quiet | Look::Waiting => format!("{reason} ({since})"),
         Look::Running => node.item.as_deref().unwrap_or_default().to_owned(),
         _ => reason.to_owned(),
     }

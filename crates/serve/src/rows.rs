@@ -55,8 +55,10 @@ pub struct Row {
     pub left: String,
     /// Bytes per second, as a number.
     pub bytes_rate: u64,
-    /// Since when it is stalled.
+    /// Since when it is stalled, spinning or crawling.
     pub since: Option<i64>,
+    /// Which of these it is.
+    pub stall: Option<&'static str>,
     /// Why it is stuck or has failed.
     pub cause: Option<Cause>,
     /// The schedule that created it.
@@ -131,6 +133,7 @@ pub fn row(line: &OperationSummary, object: Option<&Object>, now: Timestamp) -> 
         left: if ended { String::new() } else { speed.left_text() },
         bytes_rate: speed.rate.filter(|_| !ended && speed.unit == Unit::Bytes).unwrap_or(0),
         since: tree.stall.as_ref().filter(|_| !ended).map(|stall| past(stall.age)),
+        stall: tree.stall.as_ref().filter(|_| !ended).map(|stall| stall.verdict().word()),
         cause: main_cause(line).cloned(),
         schedule: object.map(|object| object.label(labels::SCHEDULE_NAME).to_owned()).unwrap_or_default(),
         can_cancel: !ended && (line.has_operation || line.reference.kind.is_transfer()),

@@ -11,8 +11,8 @@ use crate::summary::ProgressSummary;
 pub const RECONCILING: &str = "Reconciling";
 /// Condition: the work is in progress.
 pub const PROGRESSING: &str = "Progressing";
-/// Condition: a task does not advance.
-pub const STALLED: &str = "Stalled";
+/// Condition: a task does not go on as it should. Not `Stalled`, which means failed to tools that follow kstatus.
+pub const PROGRESS_STALLED: &str = "ProgressStalled";
 /// Condition: the work has ended, successfully or not.
 pub const COMPLETE: &str = "Complete";
 
@@ -58,7 +58,7 @@ wire_struct! {
         /// The progress tree, limited in size; removed once the operation has ended.
         #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
         pub tree: Option<Value>,
-        /// `Reconciling`, `Progressing`, `Stalled` and `Complete`.
+        /// `Reconciling`, `Progressing`, `ProgressStalled` and `Complete`.
         pub conditions: Vec<Condition>,
         /// When the work started.
         pub start_timestamp: Option<Time>,

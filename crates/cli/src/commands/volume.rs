@@ -174,7 +174,7 @@ fn page(one: &Transfer) -> Vec<String> {
         section.some("New in the repository", one.incremental_bytes.map(view::size_text));
         section.some("Rate", some(rate(one)));
         section.some("Time left", some(time_left(one)));
-        section.some("STALLED", one.stalled.as_deref());
+        section.some(&one.verdict.as_deref().unwrap_or("Stalled").to_uppercase(), one.stalled.as_deref());
     });
     page.section(|section| {
         section.some("Created", time(one.created));

@@ -103,6 +103,7 @@ async fn run_item_actions(
             results.keep(what);
             continue;
         }
+        let _waiting = task.wait_quietly(&what, None);
         let answer = match codec::parse_object::<Value>(&item.json) {
             Ok(object) => action.execute(&object, backup).await,
             Err(error) => Err(error.to_string()),

@@ -5,6 +5,7 @@ extern crate self as libfuzzer_sys;
 
 mod estimator;
 mod frames;
+mod gains;
 mod handles;
 mod history;
 mod invariants;

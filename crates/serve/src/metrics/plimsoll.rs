@@ -98,6 +98,12 @@ fn operations(exposition: &mut Exposition, named: &[&OperationSummary]) {
             family.add(&[identity(line).as_slice(), &[("unit", unit)]].concat(), value);
         }
     }
+    let help = "1 for what is said of a running operation: Stalled, Spinning, Crawling or Quiet.";
+    let mut verdicts = exposition.family("plimsoll_operation_verdict", "gauge", help);
+    for line in named {
+        let Some(verdict) = line.explanation.tree.verdict() else { continue };
+        verdicts.add(&[identity(line).as_slice(), &[("verdict", verdict.name())]].concat(), 1.0);
+    }
     let mut left =
         exposition.family("plimsoll_operation_seconds_left", "gauge", "Estimated time left, lower and upper bound.");
     for line in named {

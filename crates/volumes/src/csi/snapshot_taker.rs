@@ -122,7 +122,8 @@ impl SnapshotTaker<'_> {
                 let limit = self.limit.as_secs();
                 return Err(failed("SnapshotTimedOut", format!("the driver has no snapshot after {limit} s: {error}")));
             }
-            waiting.get_or_insert_with(|| self.task.wait(&message));
+            // A driver may take minutes and reports nothing: only its timeout is too long.
+            waiting.get_or_insert_with(|| self.task.wait_quietly(&message, Some(self.limit)));
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
