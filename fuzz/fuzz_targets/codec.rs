@@ -18,6 +18,6 @@ fuzz_target!(|input: (bool, Vec<u8>)| {
     }
     let _ = read_gzip_list::<BackupVolumeInfo>(file.as_slice());
     let _ = read_gzip_list::<BackupItemOperation>(file.as_slice());
-    let _ = read_gzip_json::<Results>(file.as_slice());
-    let _ = read_gzip_json::<BackupProof>(file.as_slice());
+    let _ = read_gzip_json::<Results>(file.as_slice(), 1 << 20);
+    let _ = read_gzip_json::<BackupProof>(file.as_slice(), 1 << 20);
 });

@@ -3,7 +3,7 @@
 //! ```text
 //!  bucket/[prefix/]backups/<b>/velero-backup.json          layout: the keys
 //!                              <b>.tar.gz                  tarball: Writer, Reader
-//!                              <b>-results.gz, …           codec, results, volume_info, …
+//!                              <b>-results.gz, …           codec, results, volume_info, synced_backup, …
 //!                  restores/<r>/…
 //!  scratch/                                                spool: selected objects of a restore
 //! ```
@@ -16,10 +16,12 @@ mod error;
 pub mod item_operations;
 pub mod layout;
 mod limited_decoder;
+mod memory_estimate;
 pub mod proof;
 pub mod resource_list;
 pub mod results;
 pub mod spool;
+pub mod synced_backup;
 pub mod tarball;
 pub mod volume_info;
 

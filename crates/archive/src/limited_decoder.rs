@@ -50,7 +50,7 @@ impl<R: Read> Read for LimitedDecoder<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.gzip.read(buffer)?;
         self.uncompressed += read as u64;
-        self.check().map_err(io::Error::other)?;
+        self.check()?;
         Ok(read)
     }
 }
@@ -58,9 +58,15 @@ impl<R: Read> Read for LimitedDecoder<R> {
 /// Wrapped in an `io::Error` when a stream exceeds a limit.
 #[derive(Debug, thiserror::Error)]
 #[error("more than {limit} {what}")]
-struct LimitExceeded {
-    what: &'static str,
-    limit: u64,
+pub(crate) struct LimitExceeded {
+    pub what: &'static str,
+    pub limit: u64,
+}
+
+impl From<LimitExceeded> for io::Error {
+    fn from(exceeded: LimitExceeded) -> Self {
+        Self::other(exceeded)
+    }
 }
 
 /// Distinguishes a truncated stream from one that is not gzip and from one that exceeds a limit.

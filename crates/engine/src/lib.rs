@@ -39,7 +39,7 @@ mod retry;
 pub mod stages;
 mod store_waits;
 
-pub use backup_lists::read_backup_list;
+pub use backup_lists::{ValidBackupList, read_backup_list};
 pub(crate) use cancellation::unless_cancelled;
 pub use error::{Error, FencedRequest};
 pub use operation_env::OperationEnv;

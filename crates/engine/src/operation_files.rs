@@ -16,6 +16,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::ports::LeadershipGuard;
 use crate::{Error, RetryPolicy, kill};
 
+/// Maximum size of a spool.
+const SPOOL_LIMIT: u64 = 64 << 30;
+
+/// Maximum size of a spool in a directory: 90 % of the free space.
+pub(crate) fn spool_limit(scratch: &Path) -> u64 {
+    let free = rustix::fs::statvfs(scratch).map_or(SPOOL_LIMIT, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    SPOOL_LIMIT.min(free / 10 * 9)
+}
+
 /// Contents in memory and spooled files, by key.
 #[derive(Default)]
 pub struct OperationFiles<'a> {
@@ -65,9 +74,14 @@ impl<'a> OperationFiles<'a> {
     }
 }
 
-/// Copies an object of the location into a file, chunk by chunk. Returns the digest of the file.
+/// Copies an object of the location into a file, chunk by chunk, unless it fills the disk. Returns the digest of the file.
 pub async fn download(store: &Store, key: &str, file: &Path) -> Result<FileDigest, Error> {
     let mut chunks = store.reader(key).await?;
+    let limit = spool_limit(file.parent().unwrap_or(file));
+    if chunks.info().size > limit {
+        let source = plimsoll_archive::Error::SpoolFull { limit };
+        return Err(Error::Archive { name: key.to_owned(), source });
+    }
     let mut out = tokio::fs::File::create(file).await.map_err(|e| Error::scratch(file, e))?;
     let mut digest = Sha256::new();
     while let Some(chunk) = chunks.next().await {

@@ -1,4 +1,6 @@
-use plimsoll_archive::codec::{gunzip, gzip, gzip_json, pretty_json, read_gzip_json, read_gzip_list};
+use plimsoll_archive::codec::{
+    gunzip, gzip, gzip_json, parse_object, pretty_json, read_gzip_json, read_gzip_list, visit_gzip_list,
+};
 use plimsoll_archive::item_operations::{BackupItemOperation, ResourceIdentifier};
 use plimsoll_archive::resource_list::{ResourceList, RestoreResult};
 use plimsoll_archive::results::Results;
@@ -6,6 +8,7 @@ use plimsoll_archive::volume_info::{
     BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo, PodVolumeInfo, RestoreVolumeInfo, SnapshotInfo, VolumeNames,
     VolumeSnapshot,
 };
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 #[test]
@@ -30,7 +33,7 @@ fn results_omit_empty_fields_and_count_messages() {
     });
     assert_eq!(serde_json::to_value(&results).unwrap(), value);
     assert_eq!((results.errors.count(), results.warnings.count()), (2, 1));
-    let read: Results = read_gzip_json(gzip_json(&value).unwrap().as_slice()).unwrap();
+    let read: Results = read_gzip_json(gzip_json(&value).unwrap().as_slice(), 1000).unwrap();
     assert_eq!(read, results);
     let sparse: Results = serde_json::from_value(json!({"errors": null, "warnings": {"namespaces": null}})).unwrap();
     assert_eq!(sparse, Results::default());
@@ -150,7 +153,7 @@ fn untrusted_gzip_is_decompressed_up_to_a_limit() {
     assert_eq!(gunzip(packed.as_slice(), 4999).unwrap_err().reason(), "ArchiveTooLarge");
     assert_eq!(gunzip(&packed[..packed.len() - 4], 5000).unwrap_err().reason(), "ArchiveTruncated");
     assert_eq!(gunzip(b"this is not gzip".as_slice(), 5000).unwrap_err().reason(), "ArchiveNotGzip");
-    let bad = read_gzip_json::<Value>(gzip(b"{").unwrap().as_slice()).unwrap_err();
+    let bad = read_gzip_json::<Value>(gzip(b"{").unwrap().as_slice(), 1000).unwrap_err();
     assert_eq!(bad.reason(), "ArchiveInvalidMetadata");
 }
 
@@ -159,11 +162,36 @@ fn a_list_that_is_small_when_packed_does_not_become_large_in_memory() {
     let read = |list: &[u8]| read_gzip_list::<VolumeSnapshot>(gzip(list).unwrap().as_slice()).unwrap_err();
     let text = |list: &str| read(list.as_bytes()).to_string();
     assert!(text("[0, 0]").contains("invalid type"));
-    let large = format!("[{{\"spec\": {{\"location\": \"{}\"}}}}]", random_text(4 << 20));
-    assert!(text(&large).contains("item 0 exceeds the limit"), "{}", text(&large));
-    let many = format!("[{}{{}}]", "{},".repeat(500_001));
-    assert!(text(&many).contains("the list exceeds the limit of 500000 items"));
+    let large = format!("[{{}}, {{\"spec\": {{\"location\": \"{}\"}}}}]", random_text((4 << 20) + (64 << 10)));
+    assert_eq!(text(&large), "archive exceeds the limit of 4194304 bytes in an item of a list");
+    let many = format!("[{}{{}}]", "{},".repeat(100_001));
+    assert_eq!(text(&many), "archive exceeds the limit of 100000 items in a list");
     assert_eq!(read(b"[] x").reason(), "ArchiveInvalidMetadata");
+}
+
+#[test]
+fn a_list_of_many_small_values_does_not_become_large_in_memory() {
+    // 42 MB of text, and ten times that as maps.
+    let labels = (0..200_000).map(|key| format!("\"{key}\":\"\"")).collect::<Vec<_>>().join(",");
+    let list = format!("[{}{{}}]", format!("{{\"labels\":{{{labels}}}}},").repeat(20));
+    let packed = gzip(list.as_bytes()).unwrap();
+    let error = read_gzip_list::<IgnoredAny>(packed.as_slice()).unwrap_err();
+    assert_eq!(error.to_string(), "archive exceeds the limit of 536870912 bytes of memory");
+    let mut count = 0;
+    visit_gzip_list(packed.as_slice(), |_: IgnoredAny, _| {
+        count += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(count, 21, "one at a time is not too much");
+}
+
+#[test]
+fn an_object_of_many_small_values_does_not_become_large_in_memory() {
+    let values = |count| format!("{{\"kind\":[{}0]}}", "0,".repeat(count));
+    assert!(parse_object::<Value>(values(100_000).as_bytes()).is_ok());
+    let error = parse_object::<Value>(values(2_000_000).as_bytes()).unwrap_err();
+    assert_eq!(error.to_string(), "archive exceeds the limit of 67108864 bytes of memory");
 }
 
 /// Text that does not compress well.

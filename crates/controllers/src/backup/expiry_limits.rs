@@ -49,9 +49,7 @@ fn limit(backup: &Backup, all: &[Backup], schedule: &str, now: Timestamp) -> Opt
     let ended = |backup: &&Backup| backup.phase().is_ended() || backup.phase() == BackupPhase::Deleting;
     let all: Vec<_> = all.iter().filter(ended).collect();
     let expired = all.iter().filter(|backup| has_expired(backup, now)).count();
-    let good = |other: &&&Backup| other.phase() == BackupPhase::Completed;
-    let others = all.iter().filter(good).filter(|other| other.uid() != backup.uid()).count();
-    if backup.phase() == BackupPhase::Completed && others == 0 {
+    if is_last_good(backup, &all, now) {
         return Some(format!(
             "it is the last good backup of schedule {schedule}: it stays until there is a newer one. Delete it yourself if that \
              is what you want"
@@ -64,6 +62,26 @@ fn limit(backup: &Backup, all: &[Backup], schedule: &str, now: Timestamp) -> Opt
             all.len()
         )
     })
+}
+
+/// Whether no other backup is at least as good, and stays or is newer. A backup with errors can be restored too, where there is
+/// nothing better.
+fn is_last_good(backup: &Backup, all: &[&Backup], now: Timestamp) -> bool {
+    let quality = |backup: &Backup| match backup.phase() {
+        BackupPhase::Completed => 2,
+        BackupPhase::PartiallyFailed => 1,
+        _ => 0,
+    };
+    let age = |backup: &Backup| {
+        let started = backup.status.as_ref().and_then(|status| status.start_timestamp.clone());
+        (started.or_else(|| backup.creation_timestamp()).map(|time| time.0), backup.name_any())
+    };
+    let replaces = |other: &Backup| {
+        other.uid() != backup.uid()
+            && quality(other) >= quality(backup)
+            && (!has_expired(other, now) || age(other) > age(backup))
+    };
+    quality(backup) > 0 && !all.iter().any(|other| replaces(other))
 }
 
 fn has_expired(backup: &Backup, now: Timestamp) -> bool {
@@ -88,12 +106,18 @@ mod tests {
         let old = |name| backup(name, "Completed", "2025-01-01T00:00:00Z");
         let new = |name| backup(name, "Completed", "2027-01-01T00:00:00Z");
         let failed = |name| backup(name, "Failed", "2027-01-01T00:00:00Z");
-        let kept = |all: &[Backup]| limit(&old("a"), all, "s", now);
+        let with_errors = |name| backup(name, "PartiallyFailed", "2025-01-01T00:00:00Z");
+        let kept = |all: &[Backup]| limit(&all[0], all, "s", now);
+        let is_last = |all: &[Backup]| kept(all).is_some_and(|text| text.contains("last good backup of schedule s"));
         assert_eq!(kept(&[old("a"), old("b"), new("c"), new("d")]), None, "half");
         assert!(kept(&[old("a"), old("b"), new("c")]).unwrap().starts_with("2 of 3 backups of schedule s"));
         assert_eq!(kept(&[old("a"), new("b")]), None, "one at a time");
-        assert!(kept(&[old("a")]).unwrap().contains("last good backup of schedule s"));
-        assert!(kept(&[old("a"), failed("b"), failed("c")]).unwrap().contains("last good"));
-        assert_eq!(limit(&backup("a", "Failed", "2025-01-01T00:00:00Z"), &[failed("a")], "s", now), None);
+        assert!(is_last(&[old("a")]));
+        assert!(is_last(&[old("a"), failed("b"), failed("c")]));
+        assert!(is_last(&[old("b"), old("a"), failed("c"), failed("d")]), "the older one goes at the same time");
+        assert_eq!(kept(&[old("a"), old("b"), failed("c"), failed("d")]), None);
+        assert_eq!(kept(&[backup("a", "Failed", "2025-01-01T00:00:00Z")]), None);
+        assert!(is_last(&[with_errors("a"), failed("b")]), "there is nothing better");
+        assert_eq!(kept(&[with_errors("a"), new("b")]), None);
     }
 }

@@ -1,6 +1,5 @@
 //! Syncs the Backups of the cluster with the backups in a location.
 
-mod foreign;
 mod import;
 mod plan;
 
@@ -15,6 +14,7 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{Backup, BackupStorageLocation, LocationPhase};
 use plimsoll_archive::layout;
+use plimsoll_archive::synced_backup::SYNCING;
 use plimsoll_engine::{Error, kill};
 use plimsoll_operations::EventType;
 use plimsoll_operations::controller::{duration_until, run_controller, time_after};
@@ -22,7 +22,6 @@ use plimsoll_store::Store;
 use serde_json::json;
 use tracing::{info, warn};
 
-use self::foreign::SYNCING;
 use self::import::{finish_import, import_backup};
 use self::plan::{ClusterBackup, plan};
 use super::StorageLocationContext;
@@ -140,7 +139,10 @@ async fn remove_record(
 /// The backups that are not synced because they cannot be read, each with its reason.
 fn describe_quarantine(quarantine: &[String]) -> Option<String> {
     const MAX_SHOWN: usize = 20;
-    let shown = quarantine.iter().take(MAX_SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");
+    const MAX_REASON_LENGTH: usize = 300;
+    // A reason may quote the file.
+    let shorten = |reason: &String| reason.chars().take(MAX_REASON_LENGTH).collect::<String>();
+    let shown = quarantine.iter().take(MAX_SHOWN).map(shorten).collect::<Vec<_>>().join("; ");
     match quarantine.len().saturating_sub(MAX_SHOWN) {
         _ if quarantine.is_empty() => None,
         0 => Some(format!("not synced: {shown}")),

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::RestoreController;
 use super::resolved_spec::resolve_spec;
-use super::source::find_backup;
+use super::source::{check_not_deleted, find_backup};
 use crate::completion;
 
 /// The Restore object of a job.
@@ -28,6 +28,7 @@ impl RestoreObject for JobRestore<'_> {
             let backup = job.read(|| find_backup(&job.context, &job.subject)).await?;
             let mut backup = backup.map_err(Error::Selection)?;
             let restore = show_begun(job, &backup).await?;
+            job.read(|| check_not_deleted(&job.context, &backup)).await?.map_err(Error::Selection)?;
             let (location, store) = job.read(|| open_location(job, &backup)).await?;
             // One that is left to the default has a name from here on.
             backup.spec.storage_location = Some(location);

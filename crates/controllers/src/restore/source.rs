@@ -20,6 +20,12 @@ pub async fn find_backup(context: &Context, restore: &Restore) -> Result<Result<
     }
 }
 
+/// Checks that a backup can still be restored from. A deletion marks the backup and then looks for Restores that have begun; a Restore
+/// begins and then calls this. One of them sees the other.
+pub async fn check_not_deleted(context: &Context, backup: &Backup) -> Result<Result<(), String>, Error> {
+    Ok(by_name(context, &backup.name_any()).await?.map(drop))
+}
+
 fn backups(context: &Context) -> Api<Backup> {
     Api::namespaced(context.leader.client.clone(), &context.leader.namespace)
 }

@@ -29,12 +29,18 @@ pub struct Bed {
     pub client: Client,
     /// Seconds that the clock of the API server is ahead of this machine's.
     pub clock_offset: Arc<AtomicI64>,
-    /// Creates an object just before the next list of Backups is answered.
-    pub before_next_list: BeforeNextList,
+    /// Sends another request just before one that it waits for is answered.
+    pub interception: Arc<Mutex<Option<Interception>>>,
     directory: TempDir,
 }
 
-type BeforeNextList = Arc<Mutex<Option<Box<dyn FnOnce() -> Value + Send>>>>;
+/// A request that is sent just before another one is answered.
+pub struct Interception {
+    /// The request to wait for, by its method, URI and body.
+    pub before: fn(&http::Method, &http::Uri, &str) -> bool,
+    /// Sent before it.
+    pub send: Box<dyn FnOnce() -> Request<String> + Send>,
+}
 
 impl Bed {
     pub async fn start() -> Self {
@@ -42,9 +48,9 @@ impl Bed {
         let definitions = plimsoll_api::crds().into_iter().chain(snapshot_definitions());
         let api = open_api(&directory.path().join("api"), definitions, &[NAMESPACE]).await;
         let clock_offset = Arc::new(AtomicI64::new(0));
-        let before_next_list = BeforeNextList::default();
-        let client = client(api, Arc::clone(&clock_offset), Arc::clone(&before_next_list));
-        let bed = Self { client, clock_offset, before_next_list, directory };
+        let interception = Arc::default();
+        let client = client(api, Arc::clone(&clock_offset), Arc::clone(&interception));
+        let bed = Self { client, clock_offset, interception, directory };
         bed.create_location("default").await;
         bed
     }
@@ -241,18 +247,24 @@ pub fn an_hour_ago() -> String {
 }
 
 /// A client whose answers have the time of the API server, as over HTTP.
-fn client(api: plimsoll_local::Api, clock_offset: Arc<AtomicI64>, before_next_list: BeforeNextList) -> Client {
+fn client(
+    api: plimsoll_local::Api,
+    clock_offset: Arc<AtomicI64>,
+    interception: Arc<Mutex<Option<Interception>>>,
+) -> Client {
     let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let (api, clock_offset, before_next_list) =
-            (api.clone(), Arc::clone(&clock_offset), Arc::clone(&before_next_list));
+        let (api, clock_offset, interception) = (api.clone(), Arc::clone(&clock_offset), Arc::clone(&interception));
         async move {
-            let appearing = is_list_of_backups(&request).then(|| before_next_list.lock().unwrap().take()).flatten();
-            if let Some(make) = appearing {
-                let body = kube::client::Body::from(make().to_string().into_bytes());
-                let create = Request::post(request.uri().path()).header("content-type", "application/json").body(body);
-                assert!(api.handle(create.unwrap()).await.status().is_success());
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            let text = String::from_utf8_lossy(&body);
+            let intercepted =
+                interception.lock().unwrap().take_if(|wanted| (wanted.before)(&head.method, &head.uri, &text));
+            if let Some(Interception { send, .. }) = intercepted {
+                let request = send().map(|body| kube::client::Body::from(body.into_bytes()));
+                assert!(api.handle(request).await.status().is_success());
             }
-            let mut answer = api.handle(request).await;
+            let mut answer = api.handle(Request::from_parts(head, kube::client::Body::from(body))).await;
             let now = Timestamp::now() + SignedDuration::from_secs(clock_offset.load(Ordering::Relaxed));
             let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
             answer.headers_mut().insert(http::header::DATE, HeaderValue::from_str(&date).unwrap());
@@ -260,11 +272,6 @@ fn client(api: plimsoll_local::Api, clock_offset: Arc<AtomicI64>, before_next_li
         }
     });
     Client::new(service, NAMESPACE)
-}
-
-fn is_list_of_backups(request: &Request<kube::client::Body>) -> bool {
-    let query = request.uri().query().unwrap_or_default();
-    request.method() == http::Method::GET && request.uri().path().ends_with("/backups") && !query.contains("watch=")
 }
 
 /// Stops a server when it is dropped.

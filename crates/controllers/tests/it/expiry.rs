@@ -2,13 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use http::{Method, Request, Uri};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plimsoll_local::fixtures::eventually;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Interception, NAMESPACE};
 
 /// A namespace that stays terminating: a restore into it waits.
 async fn terminating_namespace(bed: &Bed) {
@@ -47,6 +48,26 @@ async fn a_deletion_waits_for_a_restore_of_the_backup_and_says_so() {
         .await
         .unwrap();
     bed.wait_until_gone("Backup", "b").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_begins_while_its_backup_is_deleted_restores_nothing() {
+    let bed = Bed::start().await;
+    let _server = bed.server();
+    bed.back_up("b", json!({ "includedNamespaces": [NAMESPACE] })).await;
+    // A deletion has looked for Restores before this one has begun.
+    let begins = |method: &Method, uri: &Uri, body: &str| {
+        method == Method::PATCH && uri.path().ends_with("/restores/r") && body.contains("InProgress")
+    };
+    let mark = || {
+        let body = json!({ "status": { "phase": "Deleting" } }).to_string();
+        let patch = Request::patch("/apis/velero.io/v1/namespaces/velero/backups/b");
+        patch.header("content-type", "application/merge-patch+json").body(body).unwrap()
+    };
+    *bed.interception.lock().unwrap() = Some(Interception { before: begins, send: Box::new(mark) });
+    bed.create(json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "r" }, "spec": { "backupName": "b" } })).await;
+    let restore = bed.wait_for_phase("Restore", "r", "Failed").await;
+    assert!(restore["status"]["failureReason"].as_str().unwrap().contains("backup b is Deleting"), "{restore:#}");
 }
 
 async fn schedule(bed: &Bed, name: &str) {

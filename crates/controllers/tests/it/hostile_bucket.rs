@@ -65,8 +65,19 @@ async fn a_metadata_bomb_is_reported_and_does_not_keep_others_from_being_synced(
         vec![("podvolumebackups.json.gz", codec::gzip(format!("[{}0]", "0,".repeat(1_000_000)).as_bytes()).unwrap())];
     bed.plant("default", "numbers", &numbers);
     bed.plant("default", "good", &Planted::completed());
-    fs::create_dir_all(bed.backup_directory("large")).unwrap();
-    fs::write(bed.backup_directory("large").join("velero-backup.json"), vec![b' '; 17 << 20]).unwrap();
+    let write = |name: &str, content: Vec<u8>| {
+        fs::create_dir_all(bed.backup_directory(name)).unwrap();
+        fs::write(bed.backup_directory(name).join("velero-backup.json"), content).unwrap();
+    };
+    write("large", vec![b' '; 17 << 20]);
+    write("values", format!("[{}0]", "0,".repeat(2_000_000)).into_bytes());
+    let long = "x".repeat(1 << 20);
+    let metadata = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": long } });
+    write("another", metadata.to_string().into_bytes());
+    // The API server accepts 3 MiB.
+    let mut object = Planted::completed();
+    object.status["failureReason"] = json!("x".repeat(4 << 20));
+    bed.plant("default", "a-large-object", &object);
     let _server = bed.server();
 
     bed.wait_for_phase("Backup", "good", "Completed").await;
@@ -75,7 +86,15 @@ async fn a_metadata_bomb_is_reported_and_does_not_keep_others_from_being_synced(
         location["status"]["message"].as_str().filter(|text| text.contains("not synced")).map(str::to_owned)
     })
     .await;
-    for (name, reason) in [("bomb", "limit"), ("numbers", "invalid JSON"), ("large", "limit")] {
+    assert!(message.len() < 3000, "{} bytes", message.len());
+    for (name, reason) in [
+        ("bomb", "limit"),
+        ("numbers", "invalid JSON"),
+        ("large", "limit"),
+        ("values", "bytes of memory"),
+        ("another", "in the directory of another backup"),
+        ("a-large-object", "too large"),
+    ] {
         let part = message.split("; ").find(|part| part.contains(&format!("backups/{name}/")));
         assert!(part.is_some_and(|part| part.contains(reason)), "{name}: {message}");
     }

@@ -8,4 +8,5 @@ mod cron;
 mod expiry;
 mod hostile_bucket;
 mod rbac;
+mod secrets;
 mod sync;

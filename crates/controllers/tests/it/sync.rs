@@ -2,12 +2,13 @@
 
 use std::fs;
 
+use http::{Method, Request, Uri};
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_archive::codec;
 use plimsoll_local::fixtures::eventually;
 use serde_json::json;
 
-use crate::bed::{Bed, Planted};
+use crate::bed::{Bed, Interception, Planted};
 
 const SYNCING: &str = "plimsoll.dev/syncing";
 
@@ -57,9 +58,14 @@ async fn a_backup_that_completes_during_a_sync_is_kept() {
         let object = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "new" },
             "spec": { "storageLocation": "default" }, "status": { "phase": "Completed" } });
         fs::write(directory.join("velero-backup.json"), object.to_string()).unwrap();
-        object
+        let create = Request::post("/apis/velero.io/v1/namespaces/velero/backups");
+        create.header("content-type", "application/json").body(object.to_string()).unwrap()
     };
-    *bed.before_next_list.lock().unwrap() = Some(Box::new(complete));
+    let is_list_of_backups = |method: &Method, uri: &Uri, _: &str| {
+        let query = uri.query().unwrap_or_default();
+        method == Method::GET && uri.path().ends_with("/backups") && !query.contains("watch=")
+    };
+    *bed.interception.lock().unwrap() = Some(Interception { before: is_list_of_backups, send: Box::new(complete) });
     let created = bed.wait_for_phase("Backup", "new", "Completed").await;
     let synced = async || {
         let location = bed.get("BackupStorageLocation", "default").await?;

@@ -40,7 +40,7 @@ pub(super) async fn find_existing_backup(store: &Store, name: &str, uid: &str) -
         }
         Err(error) => return Err(error.into()),
     };
-    let metadata: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let metadata: Value = codec::parse_object(&bytes).unwrap_or_default();
     let found = metadata.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     if found == uid {
         return Ok(ExistingBackup::Committed(Box::new(metadata)));

@@ -12,7 +12,7 @@ use super::actions::ItemId;
 use super::backup_files::save_metadata;
 use super::env::{BackupEnv, BackupInput};
 use super::post_operation_items::{Archive, update_post_operation_items};
-use crate::{Error, RetryPolicy, unless_cancelled};
+use crate::{Error, RetryPolicy, read_backup_list, unless_cancelled};
 
 /// Finalizes a committed backup that is not complete. Returns its metadata; unchanged if it is complete, or if the result of an item
 /// operation is not known.
@@ -27,7 +27,9 @@ pub(super) async fn finalize(
 ) -> Result<Value, Error> {
     let Some(had_errors) = errors_before_the_end(&committed) else { return Ok(committed) };
     let root = &env.operation.root;
-    let operations = RetryPolicy::default().run(root, || read_operations(store, &input.name)).await?;
+    let key = layout::backup_item_operations(&input.name);
+    let operations: Vec<BackupItemOperation> =
+        RetryPolicy::default().run(root, || read_backup_list(store, &key)).await?;
     let Some(outcome) = OperationsOutcome::of(&operations) else { return Ok(committed) };
     let failed = had_errors || outcome.any_failed;
     env.object.show_finalizing(failed).await?;
@@ -58,15 +60,6 @@ fn errors_before_the_end(metadata: &Value) -> Option<bool> {
         "Finalizing" | "WaitingForPluginOperations" => Some(false),
         "FinalizingPartiallyFailed" | "WaitingForPluginOperationsPartiallyFailed" => Some(true),
         _ => None,
-    }
-}
-
-async fn read_operations(store: &Store, name: &str) -> Result<Vec<BackupItemOperation>, Error> {
-    let key = layout::backup_item_operations(name);
-    match store.get(&key).await {
-        Ok(packed) => codec::read_gzip_list(packed.as_ref()).map_err(|source| Error::Archive { name: key, source }),
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
     }
 }
 

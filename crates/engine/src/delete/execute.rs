@@ -9,7 +9,7 @@ use plimsoll_archive::{codec, layout};
 use plimsoll_progress::{Task, Work};
 use plimsoll_store::Store;
 
-use super::env::DeleteEnv;
+use super::env::{DeleteEnv, DeletionCause};
 use super::item_actions::{ActionResults, run_actions};
 use super::location_files::remove_files;
 use super::proof::ProofCheck;
@@ -73,8 +73,8 @@ async fn empty_location(
     let _waits = show_store_waits(store, &env.operation.root);
     let proof = ProofCheck::read(env, store, &backup.name_any(), &env.operation.root).await?;
     let mut parts = clean_up_items(backup, env, store, &proof, &stages.start("actions")).await?;
-    delete_snapshots(backup, env, store, &proof, &mut parts).await?;
-    parts.failures.extend(forget_volume_data(backup, env, store, &stages.start("volumes")).await?);
+    let is_proven = delete_snapshots(backup, env, store, &proof, &mut parts).await?;
+    forget_volume_data(backup, env, store, is_proven, &stages.start("volumes"), &mut parts).await?;
     // What is needed to try again stays until all that depends on it is gone.
     if parts.failures.is_empty() {
         let objects = stages.start("objects");
@@ -103,50 +103,70 @@ async fn clean_up_items(
     Ok(results)
 }
 
-/// Deletes the snapshots of volume snapshotters: without the backup they would be orphans.
+/// Deletes the snapshots of volume snapshotters: without the backup they would be orphans. Returns whether their list is proven.
 async fn delete_snapshots(
     backup: &Backup,
     env: &DeleteEnv<'_>,
     store: &Store,
     proof: &ProofCheck,
     parts: &mut ActionResults,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let name = backup.name_any();
     let key = layout::backup_volume_snapshots(&name);
     let read = || async { Ok(store.get_at_most(&key, codec::MAX_PACKED_METADATA_BYTES).await?) };
     let packed = match RetryPolicy::default().run(&env.operation.root, read).await {
-        Err(Error::Store(error)) if error.is_not_found() => return Ok(()),
-        answer => answer?,
+        Err(Error::Store(error)) if error.is_not_found() => return Ok(proof.covers_snapshots(&name, &[])),
+        answer => answer,
     };
-    let snapshots: Vec<VolumeSnapshot> = parse_backup_list(&key, &packed)?;
-    if snapshots.is_empty() {
-        return Ok(());
+    let is_proven = packed.as_ref().is_ok_and(|packed| proof.covers_snapshots(&name, packed));
+    let snapshots: Vec<VolumeSnapshot> = match packed.and_then(|packed| parse_backup_list(&key, &packed)) {
+        Ok(snapshots) => snapshots,
+        Err(error) if !is_proven && is_unreadable(&error, env) => {
+            parts.keep(format!("snapshots, if there are any: {error}"));
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    if !is_proven {
+        for VolumeSnapshot { spec, status } in &snapshots {
+            parts.keep(format!("snapshot {} in location {}", status.provider_snapshot_id, spec.location));
+        }
+    } else if !snapshots.is_empty() {
+        let task = env.operation.root.child("snapshots");
+        let errors = env.extensions.delete_snapshots(&snapshots, &task).await?;
+        end(&task, &errors);
+        parts.failures.extend(errors);
     }
-    if !proof.covers_snapshots(&name, &packed) {
-        let named = |snapshot: &VolumeSnapshot| {
-            format!("snapshot {} in location {}", snapshot.status.provider_snapshot_id, snapshot.spec.location)
-        };
-        parts.unproven.extend(snapshots.iter().map(named));
-        return Ok(());
-    }
-    let task = env.operation.root.child("snapshots");
-    let errors = env.extensions.delete_snapshots(&snapshots, &task).await?;
-    end(&task, &errors);
-    parts.failures.extend(errors);
-    Ok(())
+    Ok(is_proven)
+}
+
+/// Whether a file of an expired backup will never be read: such a backup must not stay for ever.
+fn is_unreadable(error: &Error, env: &DeleteEnv<'_>) -> bool {
+    env.cause == DeletionCause::Expired
+        && matches!(error, Error::Store(_) | Error::Archive { .. })
+        && !error.is_retryable()
 }
 
 async fn forget_volume_data(
     backup: &Backup,
     env: &DeleteEnv<'_>,
     store: &Store,
+    is_proven: bool,
     task: &Task,
-) -> Result<Vec<String>, Error> {
+    parts: &mut ActionResults,
+) -> Result<(), Error> {
     let key = layout::backup_pod_volume_backups(&backup.name_any());
-    let backups: Vec<PodVolumeBackup> = RetryPolicy::default().run(task, || read_backup_list(store, &key)).await?;
+    let backups: Vec<PodVolumeBackup> = match RetryPolicy::default().run(task, || read_backup_list(store, &key)).await {
+        Err(error) if !is_proven && is_unreadable(&error, env) => {
+            parts.keep(format!("volume data, if there is any: {error}"));
+            Vec::new()
+        }
+        answer => answer?,
+    };
     let errors = env.extensions.forget_volume_data(backups, task).await?;
     end(task, &errors);
-    Ok(errors)
+    parts.failures.extend(errors);
+    Ok(())
 }
 
 fn end(task: &Task, errors: &[String]) {

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 
-use plimsoll_archive::layout;
 use plimsoll_archive::tarball::{Item, Reader};
+use plimsoll_archive::{codec, layout};
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
 use serde_json::Value;
@@ -15,6 +15,9 @@ use super::proof::ProofCheck;
 use crate::operation_files::download;
 use crate::{Error, RetryPolicy};
 
+/// Maximum number of errors, and of items that are not deleted. An archive may name millions.
+const MAX_NAMED: usize = 1000;
+
 /// The results of the delete item actions.
 #[derive(Default)]
 pub(super) struct ActionResults {
@@ -22,6 +25,21 @@ pub(super) struct ActionResults {
     pub failures: Vec<String>,
     /// Items that were not deleted because there is no proof.
     pub unproven: Vec<String>,
+}
+
+impl ActionResults {
+    /// Adds what is not deleted.
+    pub(super) fn keep(&mut self, what: String) {
+        push(&mut self.unproven, what);
+    }
+}
+
+fn push(list: &mut Vec<String>, text: String) {
+    match list.len() {
+        MAX_NAMED => list.push("and more".to_owned()),
+        length if length < MAX_NAMED => list.push(text),
+        _ => {}
+    }
 }
 
 /// Runs the delete item actions on the items of a backup. Without actions nothing is read; a backup without a tarball has
@@ -44,10 +62,15 @@ pub(super) async fn run_actions(
     task.say(&key);
     let contents = match RetryPolicy::default().run(task, || download(store, &key, &file)).await {
         Err(Error::Store(error)) if error.is_not_found() => return Ok(results),
+        Err(error @ Error::Archive { .. }) if matches!(proof, ProofCheck::Missing) => {
+            results.keep(format!("what the archive names: {error}"));
+            return Ok(results);
+        }
         answer => answer?,
     };
     let is_proven = proof.covers_contents(name, &contents);
-    let (sender, mut items) = mpsc::channel(16);
+    // Each may have 16 MiB.
+    let (sender, mut items) = mpsc::channel(1);
     let reading = tokio::task::spawn_blocking(move || read(&file, &sender));
     while let Some(item) = items.recv().await {
         run_item_actions(&item, backup, actions, is_proven, task, &mut results).await;
@@ -71,19 +94,24 @@ async fn run_item_actions(
 ) {
     let none = std::collections::BTreeMap::new();
     let labels = item.header.metadata.labels.as_ref().unwrap_or(&none);
-    let object: Value = serde_json::from_slice(&item.json).unwrap_or_default();
     task.touch();
     let matching: Vec<_> = actions.for_item(&item.group_resource, item.namespace.as_deref(), labels).collect();
     for (name, action) in matching {
         let what = format!("delete item action {name} on {} {}", item.group_resource, item.name);
         task.say(&what);
         if action.is_external() && !is_proven {
-            results.unproven.push(what);
+            results.keep(what);
             continue;
         }
         let _waiting = task.wait_quietly(&what, None);
-        if let Err(error) = action.execute(&object, backup).await {
-            results.failures.push(format!("{what}: {error}"));
+        let answer = match codec::parse_object::<Value>(&item.json) {
+            Ok(object) => action.execute(&object, backup).await,
+            Err(error) => Err(error.to_string()),
+        };
+        match answer {
+            Ok(()) => {}
+            Err(error) if is_proven => push(&mut results.failures, format!("{what}: {error}")),
+            Err(error) => results.keep(format!("{what}: {error}")),
         }
     }
 }

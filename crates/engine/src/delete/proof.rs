@@ -8,6 +8,9 @@ use plimsoll_store::Store;
 use super::env::{DeleteEnv, DeletionCause};
 use crate::{Error, RetryPolicy};
 
+/// Maximum size of a proof.
+const MAX_PROOF_BYTES: u64 = 64 << 10;
+
 /// The reference for the files of a backup.
 pub(super) enum ProofCheck {
     /// A person requested the deletion: nothing is checked.
@@ -27,9 +30,9 @@ impl ProofCheck {
         let Some(key) = RetryPolicy::default().run(task, || env.extensions.proof_key()).await? else {
             return Ok(Self::Missing);
         };
-        let proof = get(store, &layout::backup_proof(name), task).await?;
-        let metadata = get(store, &layout::backup_metadata(name), task).await?;
-        let proof = proof.and_then(|packed| codec::read_gzip_json::<BackupProof>(packed.as_ref()).ok());
+        let proof = get(store, &layout::backup_proof(name), MAX_PROOF_BYTES, task).await?;
+        let metadata = get(store, &layout::backup_metadata(name), codec::MAX_BACKUP_OBJECT_BYTES, task).await?;
+        let proof = proof.and_then(|packed| codec::read_gzip_json(packed.as_ref(), MAX_PROOF_BYTES).ok());
         Ok(match (proof, metadata) {
             (Some(proof), Some(metadata)) => Self::Present(proof, digest(&metadata), key),
             _ => Self::Missing,
@@ -59,8 +62,8 @@ impl ProofCheck {
 }
 
 /// Reads a small file; `None` if it does not exist or is too large to be one.
-async fn get(store: &Store, key: &str, task: &Task) -> Result<Option<bytes::Bytes>, Error> {
-    let read = || async { Ok(store.get_at_most(key, codec::MAX_BACKUP_OBJECT_BYTES).await?) };
+async fn get(store: &Store, key: &str, limit: u64, task: &Task) -> Result<Option<bytes::Bytes>, Error> {
+    let read = || async { Ok(store.get_at_most(key, limit).await?) };
     match RetryPolicy::default().run(task, read).await {
         Ok(content) => Ok(Some(content)),
         Err(Error::Store(error)) if !error.is_retryable() => Ok(None),

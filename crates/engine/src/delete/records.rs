@@ -36,26 +36,29 @@ fn restores(env: &DeleteEnv<'_>) -> Api<Restore> {
     Api::namespaced(env.operation.cluster.client().clone(), &env.namespace)
 }
 
-/// Deletes the Restores of a backup, and waits until their finalizers have deleted their files. Returns those that still
-/// exist after the timeout.
+/// Deletes the Restores of a backup, and waits until their finalizers have deleted their files. Restores that have begun meanwhile end
+/// first. Returns those that still exist after the timeout.
 pub(super) async fn remove_restores(backup: &Backup, env: &DeleteEnv<'_>, task: &Task) -> Result<Vec<String>, Error> {
     let api = restores(env);
-    let list = || async { Ok(restores_of(&api, backup).await?.iter().map(ResourceExt::name_any).collect::<Vec<_>>()) };
-    for restore in RetryPolicy::default().run(task, list).await? {
-        kill::point("deletion.restore.before");
-        RetryPolicy::default().run(task, || delete_restore(&api, &restore, env)).await?;
-        kill::point("deletion.restore.after");
-    }
-    let deadline = Instant::now() + RESTORE_FILES_TIMEOUT;
+    let mut deadline = Instant::now() + RESTORE_FILES_TIMEOUT;
     loop {
-        let left = RetryPolicy::default().run(task, list).await?;
+        wait_for_restores(backup, env).await?;
+        let left = RetryPolicy::default().run(task, || restores_of(&api, backup)).await?;
         if left.is_empty() {
             return Ok(Vec::new());
         }
-        if Instant::now() >= deadline {
-            return Ok(left.iter().map(|name| format!("error deleting restore {name}: it does not go")).collect());
+        let kept = |restore: &&Restore| restore.metadata.deletion_timestamp.is_none() && !restore.is_running();
+        for restore in left.iter().filter(kept) {
+            kill::point("deletion.restore.before");
+            RetryPolicy::default().run(task, || delete_restore(&api, restore, env)).await?;
+            kill::point("deletion.restore.after");
+            deadline = Instant::now() + RESTORE_FILES_TIMEOUT;
         }
-        let waiting = task.wait(format!("waiting for the files of restore {} to be deleted", left.join(", ")));
+        let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
+        if Instant::now() >= deadline {
+            return Ok(names.iter().map(|name| format!("error deleting restore {name}: it does not go")).collect());
+        }
+        let waiting = task.wait(format!("waiting for the files of restore {} to be deleted", names.join(", ")));
         tokio::time::sleep(POLL_INTERVAL).await;
         drop(waiting);
     }
@@ -68,11 +71,15 @@ async fn restores_of(api: &Api<Restore>, backup: &Backup) -> Result<Vec<Restore>
     Ok(all.items.into_iter().filter(of_backup).collect())
 }
 
-async fn delete_restore(api: &Api<Restore>, name: &str, env: &DeleteEnv<'_>) -> Result<(), Error> {
+/// Deletes a Restore, unless it has changed: it may have begun.
+async fn delete_restore(api: &Api<Restore>, restore: &Restore, env: &DeleteEnv<'_>) -> Result<(), Error> {
     env.operation.guard.check_effect()?;
-    match api.delete(name, &DeleteParams::default()).await {
+    let preconditions = Preconditions { uid: restore.uid(), resource_version: restore.resource_version() };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let name = restore.name_any();
+    match api.delete(&name, &parameters).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(error) => Err(Error::api(format!("delete Restore {name}"), error)),
     }
 }

@@ -18,6 +18,7 @@ use super::actions::Actions;
 use super::namespaces::NAMESPACES;
 use crate::Error;
 use crate::item_filter::ItemFilter;
+use crate::operation_files::spool_limit;
 use crate::outcome::Recorder;
 
 /// The plan of a restore.
@@ -83,15 +84,6 @@ impl ReserveFilter {
             Self::All => true,
         }
     }
-}
-
-/// Maximum size of a spool.
-const SPOOL_LIMIT: u64 = 64 << 30;
-
-/// Maximum size of a spool in a directory: 90 % of the free space.
-fn spool_limit(scratch: &Path) -> u64 {
-    let free = rustix::fs::statvfs(scratch).map_or(SPOOL_LIMIT, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
-    SPOOL_LIMIT.min(free / 10 * 9)
 }
 
 /// Reads the archive at `key` once.

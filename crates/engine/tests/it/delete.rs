@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use plimsoll_api::velero::v1::{Backup, PodVolumeBackup, Restore};
 use plimsoll_archive::proof::ProofKey;
 use plimsoll_archive::tarball::Writer;
@@ -14,6 +14,7 @@ use plimsoll_engine::delete::{
     DeleteEnv, DeleteExtensions, DeleteItemAction, DeleteItemActions, DeleteOutcome, DeletionCause, execute,
 };
 use plimsoll_engine::registry::{AppliesTo, Source};
+use plimsoll_local::fixtures::eventually;
 use plimsoll_progress::{Clock, Operation, Task};
 use plimsoll_select::resources::{DiscoveredResource, DiscoveredResources};
 use plimsoll_store::Store;
@@ -38,7 +39,7 @@ impl DeleteItemAction for RecordingAction {
 /// One action on VolumeSnapshots; no volumes.
 struct TestExtensions {
     store: Store,
-    action: Arc<RecordingAction>,
+    action: Arc<dyn DeleteItemAction>,
 }
 
 impl DeleteExtensions for TestExtensions {
@@ -104,10 +105,19 @@ async fn delete_because(
     action: &Arc<RecordingAction>,
     cause: DeletionCause,
 ) -> Result<DeleteOutcome, Error> {
-    let tree = Operation::new("test", Clock::system());
-    let extensions = TestExtensions { store: bed.store.clone(), action: Arc::clone(action) };
+    delete_with(bed, &Operation::new("test", Clock::system()), backup, action.clone(), cause).await
+}
+
+async fn delete_with(
+    bed: &TestBed,
+    tree: &Operation,
+    backup: &Backup,
+    action: Arc<dyn DeleteItemAction>,
+    cause: DeletionCause,
+) -> Result<DeleteOutcome, Error> {
+    let extensions = TestExtensions { store: bed.store.clone(), action };
     let env = DeleteEnv {
-        operation: bed.operation_env(&tree),
+        operation: bed.operation_env(tree),
         namespace: NAMESPACE.to_owned(),
         cause,
         extensions: &extensions,
@@ -188,4 +198,78 @@ async fn an_expired_backup_runs_its_actions_only_on_an_archive_that_this_cluster
         assert_eq!(run, expected, "{file} {replacement:?}");
         assert_eq!(bed.keys("").await, Vec::<String>::new());
     }
+}
+
+/// Begins the Restore `r` while the items of the backup are cleaned up, and ends it later.
+struct BeginRestore(Api<Restore>);
+
+impl BeginRestore {
+    async fn show(&self, phase: &str) {
+        let patch = Patch::Merge(json!({ "status": { "phase": phase } }));
+        self.0.patch("r", &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
+impl DeleteItemAction for BeginRestore {
+    fn execute<'a>(&'a self, _: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async {
+            self.show("InProgress").await;
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_begins_during_the_deletion_is_not_removed_before_it_has_ended() {
+    let bed = TestBed::new().await;
+    commit_backup(&bed, &extensions(&bed)).await;
+    let (backups, restores) = create_objects(&bed).await;
+    let backup = backups.get("b").await.unwrap();
+    let (action, tree) = (Arc::new(BeginRestore(restores.clone())), Operation::new("test", Clock::system()));
+    let end_restore = async {
+        eventually("the deletion waits for the restore", async || {
+            let snapshot = tree.snapshot();
+            snapshot.root()?.reason.as_ref().is_some_and(|reason| reason.contains("restore r")).then_some(())
+        })
+        .await;
+        assert!(restores.get("r").await.unwrap().metadata.deletion_timestamp.is_none());
+        action.show("Completed").await;
+    };
+    let deletion = delete_with(&bed, &tree, &backup, action.clone(), DeletionCause::Requested);
+    let (outcome, ()) = tokio::join!(deletion, end_restore);
+    assert_eq!(outcome.unwrap(), DeleteOutcome::Deleted(Vec::new()));
+    assert!(restores.get_opt("r").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_expired_backup_of_others_is_deleted_although_its_lists_cannot_be_read() {
+    for file in ["volumesnapshots", "podvolumebackups"] {
+        let bed = TestBed::new().await;
+        bed.store.put("backups/b/velero-backup.json", "{}").await.unwrap();
+        bed.store.put(&format!("backups/b/b-{file}.json.gz"), "no gzip").await.unwrap();
+        let (backups, _) = create_objects(&bed).await;
+        let (backup, action) = (backups.get("b").await.unwrap(), Arc::default());
+        let refused = delete(&bed, &backup, &action).await.unwrap_err();
+        assert!(refused.to_string().contains(file), "a person is told: {refused}");
+        let outcome = delete_because(&bed, &backup, &action, DeletionCause::Expired).await.unwrap();
+        let DeleteOutcome::Deleted(kept) = outcome else { panic!("{outcome:?}") };
+        assert!(kept.len() == 1 && kept[0].contains(file), "{kept:?}");
+        assert_eq!(bed.keys("").await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn an_expired_backup_of_others_is_deleted_although_its_archive_does_not_fit_on_the_disk() {
+    let bed = TestBed::new().await;
+    bed.store.put("backups/b/b.tar.gz", "x").await.unwrap();
+    let archive = bed.store.local_file("backups/b/b.tar.gz").unwrap();
+    std::fs::File::options().write(true).open(archive).unwrap().set_len(1 << 43).unwrap();
+    let (backups, _) = create_objects(&bed).await;
+    let (backup, action) = (backups.get("b").await.unwrap(), Arc::default());
+    let refused = delete(&bed, &backup, &action).await.unwrap_err();
+    assert!(refused.to_string().contains("scratch space"), "a person is told: {refused}");
+    let outcome = delete_because(&bed, &backup, &action, DeletionCause::Expired).await.unwrap();
+    let DeleteOutcome::Deleted(kept) = outcome else { panic!("{outcome:?}") };
+    assert!(kept.len() == 1 && kept[0].contains("b.tar.gz"), "{kept:?}");
+    assert_eq!(bed.keys("").await, Vec::<String>::new());
 }

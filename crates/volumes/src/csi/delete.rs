@@ -87,6 +87,9 @@ async fn release_snapshot(client: &Client, snapshot: &Value, policy: &str) -> ku
     Ok(())
 }
 
+/// Maximum number of repository snapshots of a backup: an archive may name millions.
+const MAX_MOVED_SNAPSHOTS: usize = 100_000;
+
 /// Repository snapshots of moved data, from the DataUploads of a backup.
 #[derive(Clone, Default)]
 pub struct MovedSnapshots(Arc<Mutex<Vec<PodVolumeBackup>>>);
@@ -142,7 +145,11 @@ impl DeleteItemAction for ForgetMovedDataAction {
                 && let Ok(upload) = serde_json::from_value::<DataUpload>(item.clone())
                 && has_built_in_mover(&upload)
             {
-                self.0.0.lock().unwrap_or_else(PoisonError::into_inner).push(as_pod_volume_backup(&upload));
+                let mut found = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+                if found.len() == MAX_MOVED_SNAPSHOTS {
+                    return Err(format!("the backup has more than {MAX_MOVED_SNAPSHOTS} items like this one"));
+                }
+                found.push(as_pod_volume_backup(&upload));
             }
             Ok(())
         })

@@ -5,13 +5,13 @@ use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use plimsoll_api::velero::v1::{Backup, Schedule};
+use plimsoll_archive::synced_backup::{self, BackupMetadata, ForeignRecord, SYNCING};
 use plimsoll_archive::{codec, layout};
-use plimsoll_engine::{Error, kill, read_backup_list};
+use plimsoll_engine::{Error, ValidBackupList, kill};
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
-use super::foreign::{self, BackupMetadata, ForeignRecord, SYNCING};
 use crate::backup_storage_location::StorageLocationContext;
 
 /// Creates the Backup of a backup in the location. Returns why it cannot: then it stays out of the cluster, and the others do not
@@ -22,12 +22,14 @@ pub(super) async fn import_backup(
     location: &str,
     context: &StorageLocationContext,
 ) -> Result<Option<String>, Error> {
-    match read_backup(name, store, location).await {
-        Ok(FoundBackup::Importable(object, records)) => create_backup(name, *object, records, context).await,
-        Ok(FoundBackup::Skipped) => Ok(None),
-        Ok(FoundBackup::Malformed(why)) => Ok(Some(why)),
-        Err(error) => quarantine_reason(error).map(Some),
-    }
+    let import = async {
+        match read_backup(name, store, location).await? {
+            FoundBackup::Importable(object, records) => create_backup(name, *object, records, context).await,
+            FoundBackup::Skipped => Ok(None),
+            FoundBackup::Malformed(why) => Ok(Some(why)),
+        }
+    };
+    import.await.or_else(|error| quarantine_reason(name, error).map(Some))
 }
 
 /// Creates what belongs to an imported backup, and then ends its sync. Returns why it cannot.
@@ -38,16 +40,17 @@ pub(super) async fn finish_import(
     location: &str,
     context: &StorageLocationContext,
 ) -> Result<Option<String>, Error> {
-    match Records::read(name, store, location).await {
-        Ok(records) => records.create(name, uid, context).await.map(|()| None),
-        Err(error) => quarantine_reason(error).map(Some),
-    }
+    let finish = async { Records::read(name, store, location).await?.create(name, uid, context).await };
+    finish.await.map(|()| None).or_else(|error| quarantine_reason(name, error).map(Some))
 }
 
-/// The reason to leave a backup out, or the error that ends the sync: a store that does not answer says nothing about a backup.
-fn quarantine_reason(error: Error) -> Result<String, Error> {
+/// The reason to leave a backup out, or the error that ends the sync: a store or an API server that does not answer says nothing about a
+/// backup. What the API server answers may be the fault of this backup, whatever its code: an object that is too large for etcd is an
+/// internal error.
+fn quarantine_reason(name: &str, error: Error) -> Result<String, Error> {
     match error {
         Error::Store(_) | Error::Archive { .. } if !error.is_retryable() => Ok(error.to_string()),
+        Error::Api { .. } if error.code().is_some() => Ok(format!("backup {name}: {error}")),
         error => Err(error),
     }
 }
@@ -66,7 +69,7 @@ async fn read_backup(name: &str, store: &Store, location: &str) -> Result<FoundB
         Err(error) if error.is_not_found() => return Ok(FoundBackup::Skipped),
         answer => answer?,
     };
-    Ok(match foreign::backup(name, &content, location, Timestamp::now()) {
+    Ok(match synced_backup::backup(name, &content, location, Timestamp::now()) {
         BackupMetadata::Backup(object) => FoundBackup::Importable(object, Records::read(name, store, location).await?),
         BackupMetadata::Skip(why) => {
             debug!("backup {name} in location {location} is not synced: {why}");
@@ -94,7 +97,7 @@ async fn create_backup(
 /// The owner references of a backup to schedules that exist in this cluster with the same uid.
 async fn owners(backup: &Value, context: &StorageLocationContext) -> Result<Value, Error> {
     let mut kept = Vec::new();
-    for (name, uid, reference) in foreign::owners(backup) {
+    for (name, uid, reference) in synced_backup::owners(backup) {
         let found = context.leader.api::<Schedule>().get_opt(&name).await;
         let found = found.map_err(|e| Error::api(format!("read schedule {name}"), e))?;
         if found.and_then(|schedule| schedule.uid()).as_deref() == Some(&uid) {
@@ -132,7 +135,7 @@ async fn create(kind: &str, object: &Value, context: &StorageLocationContext) ->
             Ok(CreateResult::Created(created.uid().unwrap_or_default()))
         }
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(CreateResult::AlreadyExists),
-        Err(kube::Error::Api(status)) if [400, 422].contains(&status.code) => {
+        Err(kube::Error::Api(status)) if [400, 413, 422].contains(&status.code) => {
             Ok(CreateResult::Rejected(status.message))
         }
         Err(error) => Err(Error::api(format!("create {kind} {name}"), error)),
@@ -142,28 +145,30 @@ async fn create(kind: &str, object: &Value, context: &StorageLocationContext) ->
 /// The records of volumes that belong to a backup.
 struct Records {
     location: String,
-    pod_volume_backups: Vec<ForeignRecord>,
-    volume_plugin_backups: Vec<ForeignRecord>,
+    pod_volume_backups: ValidBackupList<ForeignRecord>,
+    volume_plugin_backups: ValidBackupList<ForeignRecord>,
 }
 
 impl Records {
     async fn read(name: &str, store: &Store, location: &str) -> Result<Self, Error> {
         Ok(Self {
             location: location.to_owned(),
-            pod_volume_backups: read_backup_list(store, &layout::backup_pod_volume_backups(name)).await?,
-            volume_plugin_backups: read_backup_list(store, &layout::backup_volume_plugin_backups(name)).await?,
+            pod_volume_backups: ValidBackupList::read(store, &layout::backup_pod_volume_backups(name)).await?,
+            volume_plugin_backups: ValidBackupList::read(store, &layout::backup_volume_plugin_backups(name)).await?,
         })
     }
 
     /// Creates them, and then ends the sync of the backup.
     async fn create(self, name: &str, uid: &str, context: &StorageLocationContext) -> Result<(), Error> {
-        for transfer in self.pod_volume_backups {
-            if let Some(object) = foreign::pod_volume_backup(&transfer.into(), (name, uid), &self.location) {
+        let mut transfers = self.pod_volume_backups.items();
+        while let Some(Ok(transfer)) = transfers.recv().await {
+            if let Some(object) = synced_backup::pod_volume_backup(&transfer.into(), (name, uid), &self.location) {
                 create("PodVolumeBackup", &object, context).await?;
             }
         }
-        for record in self.volume_plugin_backups {
-            if let Some(object) = foreign::volume_plugin_backup(&record.into(), (name, uid)) {
+        let mut plugin_backups = self.volume_plugin_backups.items();
+        while let Some(Ok(record)) = plugin_backups.recv().await {
+            if let Some(object) = synced_backup::volume_plugin_backup(&record.into(), (name, uid)) {
                 create("VolumePluginBackup", &object, context).await?;
             }
         }

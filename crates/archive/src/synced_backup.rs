@@ -1,4 +1,4 @@
-//! From the files of a backup to its custom resources: foreign input, of which nothing is run.
+//! From the files of a backup to its custom resources in another cluster: foreign input, of which nothing is run.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,8 @@ use plimsoll_api::velero::v1::{BackupPhase, TransferPhase};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+
+use crate::codec;
 
 /// A Backup whose volume backups are still being made: what an interrupted sync left is taken up again.
 pub const SYNCING: &str = "plimsoll.dev/syncing";
@@ -25,16 +27,16 @@ pub enum BackupMetadata {
 
 /// Reads the metadata of the backup in the directory `name`.
 pub fn backup(name: &str, content: &[u8], location: &str, now: Timestamp) -> BackupMetadata {
-    let raw: Value = match serde_json::from_slice(content) {
+    let raw: Value = match codec::parse_object(content) {
         Ok(raw) => raw,
-        Err(error) => return BackupMetadata::Malformed(format!("it is not JSON: {error}")),
+        Err(error) => return BackupMetadata::Malformed(error.to_string()),
     };
     if raw["kind"] != "Backup" || raw["apiVersion"] != "velero.io/v1" {
         return BackupMetadata::Malformed("it is not a Backup of velero.io/v1".into());
     }
     if raw["metadata"]["name"] != name {
         return BackupMetadata::Malformed(format!(
-            "it is the backup {}, in the directory of another",
+            "it is in the directory of another backup: {}",
             raw["metadata"]["name"]
         ));
     }
