@@ -68,7 +68,7 @@ impl Controllers {
                 .with_default(&settings.defaults.storage_location),
         );
         let adopt = settings.adopt_default_repository_password;
-        let repositories = Arc::new(Repositories::new(leader(), Arc::clone(&storage), adopt));
+        let repositories = Arc::new(Repositories::new(Arc::clone(&runtime), Arc::clone(&storage), adopt));
         let transfers = Arc::new(TransferServices {
             leader: leader(),
             repositories: Arc::clone(&repositories),

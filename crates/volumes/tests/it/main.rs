@@ -6,6 +6,7 @@ mod csi_backup;
 mod csi_restore;
 mod fs_backup;
 mod fs_restore;
+mod maintenance;
 mod repositories;
 mod repository_key;
 mod repository_requests;
