@@ -9,3 +9,4 @@ mod expiry;
 mod hostile_bucket;
 mod rbac;
 mod sync;
+mod verification;

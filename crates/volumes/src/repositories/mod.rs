@@ -26,6 +26,7 @@ mod repository_cache;
 mod request;
 mod require;
 mod status;
+mod verify;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,6 +53,7 @@ pub use self::password::{PASSWORD_KEY, PASSWORD_SECRET};
 pub use self::repository_cache::RepositoryCache;
 pub use self::request::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
 pub use self::require::require;
+pub use self::verify::{BackupSnapshots, Problem, VerifiedVolumes, snapshots_of, verify_snapshots};
 
 use self::check_state::{RepositoryState, location_identity};
 use self::maintenance::MaintenanceQueue;

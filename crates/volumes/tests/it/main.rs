@@ -16,3 +16,4 @@ mod test_bed;
 mod transfer;
 mod transfer_name;
 mod transfer_timeout;
+mod verify;
