@@ -31,6 +31,10 @@ test-fast: ## the tests that need neither the real cluster nor the peers
 test-full: ## every test, and on the real cluster every kill point instead of a sample
 	hack/run-tests full
 
+.PHONY: soak
+soak: tools-all ## prune a repository in a loop while restic and our own engine back up into it, for ten minutes
+	PLIMSOLL_SOAK_SECONDS=600 hack/cargo test -p plimsoll-repository --test it -- --nocapture prune_concurrency::
+
 .PHONY: bench
 bench: tools-all ## measure, beside the peers where there is one, and print ratios
 	hack/run-benches

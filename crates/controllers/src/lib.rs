@@ -33,6 +33,7 @@ mod sync_warnings;
 mod wiring;
 
 pub use action_set::FINALIZER as ACTION_SET_FINALIZER;
+pub use backup::verification;
 pub use crds::install_crds;
 pub use defaults::Defaults;
 pub use disabled::{DisableableController, DisabledControllers, RESTORE_ONLY};

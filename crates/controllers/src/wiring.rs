@@ -18,6 +18,7 @@ use tracing::warn;
 use crate::action_set::{ActionSetContext, ActionSetController};
 use crate::backup::BackupController;
 use crate::backup::garbage_collection::{self, GarbageCollectionContext};
+use crate::backup::verification::{self, VerificationContext};
 use crate::backup_storage_location::{self, StorageLocationContext};
 use crate::blueprint;
 use crate::context::Context;
@@ -40,6 +41,7 @@ pub struct Controllers {
     locations: Arc<StorageLocationContext>,
     schedules: Arc<ScheduleContext>,
     garbage_collection: Arc<GarbageCollectionContext>,
+    verification: Arc<VerificationContext>,
     restore_files: Arc<RestoreFilesContext>,
     downloads: Arc<DownloadRequestContext>,
     server_status: Arc<ServerStatusContext>,
@@ -68,7 +70,7 @@ impl Controllers {
                 .with_default(&settings.defaults.storage_location),
         );
         let adopt = settings.adopt_default_repository_password;
-        let repositories = Arc::new(Repositories::new(leader(), Arc::clone(&storage), adopt));
+        let repositories = Arc::new(Repositories::new(Arc::clone(&runtime), Arc::clone(&storage), adopt));
         let transfers = Arc::new(TransferServices {
             leader: leader(),
             repositories: Arc::clone(&repositories),
@@ -106,6 +108,13 @@ impl Controllers {
             garbage_collection: Arc::new(GarbageCollectionContext {
                 leader: leader(),
                 frequency: settings.garbage_collection_frequency,
+            }),
+            verification: Arc::new(VerificationContext {
+                leader: leader(),
+                runtime: Arc::clone(&runtime),
+                storage: Arc::clone(&storage),
+                repositories: Arc::clone(&repositories),
+                turn: Mutex::default(),
             }),
             restore_files: Arc::new(RestoreFilesContext {
                 leader: leader(),
@@ -158,6 +167,7 @@ impl Controllers {
             run_lifecycle::<ActionSetController>(runtime(), self.action_sets),
             blueprint::control(Arc::new(self.runtime.leader.clone())),
             run_unless_disabled(&disabled, C::BackupDeletion, delete_backup_request::cleanup::control(runtime())),
+            verification::control(self.verification),
             files::control(self.restore_files),
             run_unless_disabled(&disabled, C::GarbageCollection, garbage_collection::control(self.garbage_collection)),
             run_unless_disabled(&disabled, C::BackupSync, backup_storage_location::sync::control(self.locations)),

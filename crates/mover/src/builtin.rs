@@ -7,17 +7,18 @@ use plimsoll_progress::{Total, Unit};
 use plimsoll_repository::backup::{BackupOptions, Parent, Target};
 use plimsoll_repository::format::snapshot::Snapshot;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
-use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, RepositoryError, password_in_file};
+use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, ReadData, RepositoryError, password_in_file};
 use plimsoll_store::Store;
 use tokio::runtime::Runtime;
 
 use crate::builtin_maintenance::maintain;
 use crate::error::is_full;
-use crate::job::{Backup, HOST, Maintenance, MoverKind, Repository, Restore, VOLUME_TAG};
+use crate::job::{Backup, HOST, Maintenance, MoverKind, Repository, Restore, VOLUME_TAG, Verify};
 use crate::lifecycle::{own_pod_uid, password_warnings};
 use crate::mover::{Fidelity, Mover, Session, require_directory};
 use crate::outcome::{
-    BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, Problems, RestoreOutcome, SnapshotInfo,
+    BackupOutcome, Damage, EnsureOutcome, LockInfo, MaintenanceOutcome, Problems, RestoreOutcome, SnapshotInfo,
+    VerifyOutcome,
 };
 use crate::probe::Probe;
 use crate::restic::{format_tags, parse_tags, repository, require_id};
@@ -289,6 +290,29 @@ impl Mover for BuiltIn {
         require_repository(session)?;
         let engine = Engine::open(session)?;
         maintain(&engine.repository, maintenance, session).map_err(|error| engine.error(&error))
+    }
+
+    fn verify(&self, verify: &Verify, session: &Session) -> Result<VerifyOutcome> {
+        verify.snapshots.iter().try_for_each(|id| require_id(id))?;
+        require_repository(session)?;
+        let engine = Engine::open(session)?;
+        let read = match verify.percent {
+            0 => ReadData::Nothing,
+            100.. => ReadData::Everything,
+            percent => ReadData::Sample(percent),
+        };
+        let verified = engine.repository.verify(&verify.snapshots, read, &session.task, &session.cancel);
+        let verified = verified.map_err(|error| engine.error(&error))?;
+        let ids = |ids: Vec<Id>| ids.iter().map(ToString::to_string).collect();
+        let damage =
+            verified.damage.into_iter().map(|found| Damage { text: found.text, snapshots: ids(found.snapshots) });
+        Ok(VerifyOutcome {
+            snapshots: verified.snapshots,
+            bytes_read: Some(verified.bytes_read),
+            damage: damage.collect(),
+            damage_count: verified.damage_count,
+            warnings: verified.warnings,
+        })
     }
 
     fn locks(&self, session: &Session) -> Result<Vec<LockInfo>> {

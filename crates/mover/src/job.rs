@@ -118,6 +118,8 @@ pub enum Work {
     },
     /// Free the space that no snapshot uses.
     Maintain(Maintenance),
+    /// Verify snapshots.
+    Verify(Verify),
     /// List the locks.
     Locks,
     /// Remove these locks. [`crate::StaleLockDetector`] decides which may be removed.
@@ -135,6 +137,16 @@ pub struct Maintenance {
     pub dry_run: bool,
     /// How long to wait for the exclusive lock, in seconds.
     pub lock_timeout: u64,
+}
+
+/// The snapshots to verify.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Verify {
+    /// Their IDs.
+    pub snapshots: Vec<String>,
+    /// How much of their data is read, in percent, chosen at random. Without data, it is checked that all of it is stored.
+    pub percent: u8,
 }
 
 /// A directory to back up.

@@ -126,6 +126,7 @@ fn perform(job: &Job, session: &Session) -> Result<Outcome> {
         Work::Snapshots => mover.snapshots(session).map(Outcome::Snapshots),
         Work::Forget { snapshots } => mover.forget(snapshots, session).map(Outcome::Forgotten),
         Work::Maintain(maintenance) => mover.maintain(*maintenance, session).map(Outcome::Maintained),
+        Work::Verify(verify) => mover.verify(verify, session).map(Outcome::Verified),
         Work::Locks => mover.locks(session).map(Outcome::Locks),
         Work::Unlock { locks } => mover.unlock(locks, session).map(Outcome::Unlocked),
     }

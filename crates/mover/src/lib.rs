@@ -46,7 +46,7 @@ mod volume_root;
 mod volume_scan;
 
 pub use error::{MoverError, Result};
-pub use job::{Backup, Job, Maintenance, MoverKind, Repository, Restore, Work};
+pub use job::{Backup, Job, Maintenance, MoverKind, Repository, Restore, Verify, Work};
 pub use job_runner::{guard, run};
 pub use lifecycle::{
     DEFAULT_PASSWORD, LockHolderStatus, References, StaleLockDetector, UnfinishedBackup, orphaned_snapshots,
@@ -55,8 +55,8 @@ pub use lifecycle::{
 pub use mover::{Fidelity, Mover, Session, mover};
 pub use mover_process::{Canceller, MoverCommand, MoverProcess, spawn, spawn_at};
 pub use outcome::{
-    BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, Outcome, Problem, Problems, RepositoryUsage,
-    RestoreOutcome, SnapshotInfo,
+    BackupOutcome, Damage, EnsureOutcome, LockInfo, MaintenanceOutcome, Outcome, Problem, Problems, RepositoryUsage,
+    RestoreOutcome, SnapshotInfo, VerifyOutcome,
 };
 pub use plimsoll_repository::{Cancel, HolderLiveness, LockHolder};
 pub use private_directory::remove_stale_directories;

@@ -7,8 +7,10 @@ use std::time::Duration;
 use plimsoll_progress::Task;
 use plimsoll_repository::MemoryLimit;
 
-use crate::job::{Backup, Job, Maintenance, MoverKind, Repository, Restore};
-use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo};
+use crate::job::{Backup, Job, Maintenance, MoverKind, Repository, Restore, Verify};
+use crate::outcome::{
+    BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo, VerifyOutcome,
+};
 use crate::private_directory::PrivateDirectory;
 use crate::{Cancel, MoverError, Result, sandbox};
 
@@ -67,6 +69,8 @@ pub trait Mover: std::fmt::Debug + Send + Sync {
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize>;
     /// Frees the space that no snapshot uses.
     fn maintain(&self, maintenance: Maintenance, session: &Session) -> Result<MaintenanceOutcome>;
+    /// Verifies snapshots. Damage is part of the outcome.
+    fn verify(&self, verify: &Verify, session: &Session) -> Result<VerifyOutcome>;
     /// Lists all locks, if the format has locks.
     fn locks(&self, session: &Session) -> Result<Vec<LockInfo>>;
     /// Removes these locks.

@@ -22,6 +22,8 @@ pub enum Outcome {
     Forgotten(usize),
     /// The maintenance of a repository.
     Maintained(MaintenanceOutcome),
+    /// Verified snapshots.
+    Verified(VerifyOutcome),
     /// Its locks.
     Locks(Vec<LockInfo>),
     /// The number of removed locks.
@@ -148,6 +150,32 @@ pub struct RepositoryUsage {
     pub tolerated: u64,
     /// Bytes in packs that are in no index file and too young to be removed.
     pub recent: u64,
+}
+
+/// The result of verifying snapshots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VerifyOutcome {
+    /// The number of verified snapshots.
+    pub snapshots: u64,
+    /// The number of bytes that were read; `None` if the program does not tell.
+    pub bytes_read: Option<u64>,
+    /// What is missing or damaged; the first thousand.
+    pub damage: Vec<Damage>,
+    /// The number of all missing or damaged parts.
+    pub damage_count: u64,
+    /// Damage that affects no restore.
+    pub warnings: Vec<String>,
+}
+
+/// Something that is missing or damaged in a repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Damage {
+    /// What it is.
+    pub text: String,
+    /// The snapshots that cannot be restored completely because of it. With kopia only those that were verified.
+    pub snapshots: Vec<String>,
 }
 
 /// One snapshot.

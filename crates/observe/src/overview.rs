@@ -282,7 +282,9 @@ fn current(explanation: &Explanation) -> Option<String> {
 /// The Operation of an object, if our own server runs it.
 pub fn operation_of<'w>(object: &Object, cluster: &'w ClusterState) -> Option<&'w Object> {
     let uid = object.some_text("/metadata/uid")?;
-    cluster.all(Kind::Operation).iter().find(|operation| operation.text("/spec/subject/uid") == uid)
+    // The verification of a backup is another operation with the same subject.
+    let is_own = |operation: &&Object| operation.text("/spec/verb") != "verify";
+    cluster.all(Kind::Operation).iter().filter(is_own).find(|operation| operation.text("/spec/subject/uid") == uid)
 }
 
 /// The tree of an object in memory.

@@ -27,6 +27,7 @@ pub mod peers;
 mod progress_floor;
 pub mod projection;
 mod queue;
+mod recorded_work;
 mod status_writer;
 mod subject;
 mod subject_status;
@@ -43,8 +44,10 @@ pub use lifecycle::{Completion, Job, Lifecycle, OperationRuntime, Requirements, 
 pub use live_progress::{Flush, LiveProgress};
 pub use operation_record::{Holder, OperationRecord};
 pub use progress_floor::ItemCounters;
+pub use recorded_work::run_recorded;
 pub use status_writer::WRITE_INTERVAL;
 pub use subject::{Subject, operation_name};
 pub use subject_status::{is_same_except_times, summary_patch};
+pub use tokio_util::sync::CancellationToken;
 pub use watch_backoff::WatchBackoff;
 pub use write_budget::WriteBudget;

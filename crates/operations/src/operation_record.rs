@@ -95,6 +95,23 @@ pub async fn open(client: Client, subject: &Subject, holder: Holder) -> Result<O
     }
 }
 
+/// Opens the record of work that is done again and again: the record of earlier work on the subject that has ended is deleted first,
+/// with its cancel request and its times.
+pub async fn open_anew(client: Client, subject: &Subject, holder: Holder) -> Result<OpenedRecord, Error> {
+    let api: Api<Operation> = Api::namespaced(client.clone(), &subject.namespace);
+    let name = subject.operation_name();
+    holder.fence.check()?;
+    let found = api.get_opt(&name).await.map_err(|e| Error::api(format!("read operation {name}"), e))?;
+    if let Some(earlier) = found.filter(|found| state_of(found).is_some_and(OperationState::is_ended)) {
+        delete_stale(&api, &earlier).await?;
+    }
+    open(client, subject, holder).await
+}
+
+fn state_of(operation: &Operation) -> Option<&OperationState> {
+    operation.status.as_ref()?.state.as_ref()
+}
+
 fn check_epoch(name: &str, status: &OperationStatus, epoch: u64) -> Result<(), Error> {
     if status.epoch.unwrap_or(0) > i64::try_from(epoch).unwrap_or(i64::MAX) {
         return Err(Error::Fenced(format!("operation {name} was taken over by a later leader")));
@@ -222,6 +239,14 @@ impl OperationRecord {
     /// The operation's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether its user has cancelled it.
+    pub async fn is_cancelled(&self) -> bool {
+        match self.api.get_opt(&self.name).await {
+            Ok(found) => found.is_some_and(|found| found.is_cancelled()),
+            Err(_) => self.known.lock().await.is_cancelled(),
+        }
     }
 
     /// Notes that there is a journal from now on.

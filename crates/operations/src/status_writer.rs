@@ -33,12 +33,12 @@ pub struct StatusWriter {
 /// The settings of a writer.
 pub struct StatusWriterSettings {
     pub tree: Observer,
-    /// The status of the subject.
-    pub status: Arc<SubjectStatus>,
+    /// The status of the subject, if it shows the progress.
+    pub status: Option<Arc<SubjectStatus>>,
     pub record: Arc<OperationRecord>,
     pub subject: Subject,
-    /// The log file of the operation.
-    pub scratch: PathBuf,
+    /// The directory of the log file, if there is one.
+    pub scratch: Option<PathBuf>,
     /// Records stalls.
     pub events: EventRecorder,
     /// Shared by all operations of this server.
@@ -78,7 +78,9 @@ async fn run(settings: StatusWriterSettings, stop: CancellationToken) {
         }
         let snapshot = settings.tree.snapshot();
         settings.record.add_sample(&snapshot);
-        settings.status.refresh(&snapshot).await;
+        if let Some(status) = &settings.status {
+            status.refresh(&snapshot).await;
+        }
         last.write_operation(&settings, &snapshot).await;
     }
 }
@@ -129,7 +131,7 @@ impl LastWritten {
         }
         self.record_stall(settings, snapshot).await;
         kill::point("operation.write.before");
-        let log = log::tail(&settings.scratch, LOG_TAIL_BYTES);
+        let log = settings.scratch.as_ref().and_then(|scratch| log::tail(scratch, LOG_TAIL_BYTES));
         match settings.record.write(snapshot, log.as_ref()).await {
             Ok(()) => {}
             Err(error) if error.code() == Some(404) => {

@@ -341,6 +341,11 @@ impl BlobSet {
         Some(is_new)
     }
 
+    /// Whether it has a blob of the index.
+    pub(crate) fn contains(&self, index: &BlobIndex, kind: BlobKind, id: &Id) -> bool {
+        index.table(kind).number(id).is_some_and(|number| self.has(kind, number))
+    }
+
     /// Whether it has the blob with this number.
     pub(crate) fn has(&self, kind: BlobKind, number: usize) -> bool {
         let words = if kind == BlobKind::Tree { &self.trees } else { &self.data };

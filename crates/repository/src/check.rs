@@ -1,31 +1,26 @@
 //! Checks a repository: every referenced file and blob must exist and match its ID.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll_progress::{Meter, Task, Total, Unit};
+use plimsoll_progress::{Task, Total, Unit};
 
 use crate::blob_index::{BlobIndex, BlobLocation, BlobMarks};
-use crate::blob_read::{BlobReader, Decoder, StoredBlob};
+use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
 use crate::concurrently::concurrently;
 use crate::file_cache::Source;
 use crate::format::blob::{BlobKind, PackedBlob};
-use crate::format::hash::Hash;
 use crate::format::id::Id;
 use crate::format::index::IndexedPack;
 use crate::format::pack;
 use crate::format::snapshot::Snapshot;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
-use crate::pack_file::PackFiles;
-use crate::pack_parts::{PackParts, parts};
-use crate::read_ahead::{ReadAhead, ReadRequest};
-use crate::read_plan::ReadPlan;
+use crate::pack_check::{PackCheck, PackFindings};
 use crate::repository::{FileKind, ListedFile, Repository, too_large};
 use crate::store_waits::{hint_if_not_locked, show_waits};
-use crate::{RepositoryError, Result, system};
+use crate::{RepositoryError, Result};
 
 /// How much of the pack data is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,9 +75,6 @@ fn add_finding(findings: &mut Vec<String>, count: &mut u64, text: impl Into<Stri
     }
 }
 
-/// Larger packs are read in parts. A pack that was closed at 16 MiB with the longest blob is not.
-const MAX_WHOLE_PACK_SIZE: u64 = 25 * 1024 * 1024;
-
 struct Check<'a> {
     repository: &'a Arc<Repository>,
     cancel: &'a Cancel,
@@ -113,6 +105,22 @@ impl Repository {
     }
 }
 
+impl PackFindings for Check<'_> {
+    fn damaged(&self, _: &ListedFile, _: Option<&PackedBlob>, text: String) {
+        self.error(text);
+    }
+
+    fn decoded(&self, pack: &ListedFile, blob: &PackedBlob) {
+        if self.expected.contains_key(&pack.id) && !self.is_indexed(pack.id, blob) {
+            self.error(format!("pack {}: blob {} has another location in the index", pack.id, blob.id));
+        }
+    }
+
+    fn read(&self, pack: &ListedFile) {
+        locked(&self.outcome).bytes_read += pack.size;
+    }
+}
+
 impl Check<'_> {
     fn run(&mut self, read: ReadData) -> Result<()> {
         let ((keys, packs), index) = concurrently(
@@ -124,7 +132,14 @@ impl Check<'_> {
         let packs = packs?;
         self.compare(&packs);
         self.walk_snapshots()?;
-        self.read_packs(&choose(self.reject_oversized(packs), read))
+        let check = PackCheck {
+            repository: self.repository,
+            indexed_blobs: self.index.len(),
+            task: self.task,
+            cancel: self.cancel,
+            findings: self,
+        };
+        check.read(&choose(self.reject_oversized(packs), read))
     }
 
     fn error(&self, text: impl Into<String>) {
@@ -296,201 +311,12 @@ impl Check<'_> {
         }
     }
 
-    fn read_packs(&self, packs: &[ListedFile]) -> Result<()> {
-        if packs.is_empty() {
-            return Ok(());
-        }
-        let task = self.task.child("reading packs");
-        let bytes = task.meter(Unit::Bytes);
-        bytes.set_total(Total::Final(packs.iter().map(|pack| pack.size).sum()));
-        let failure = Mutex::new(None);
-        let stopped = || self.cancel.is_cancelled() || locked(&failure).is_some();
-        let done = |result: Result<()>| {
-            if let Err(error) = result {
-                locked(&failure).get_or_insert(error);
-            }
-        };
-        let plan = ReadPlan::check(self.repository.memory().for_buffers(self.index.len()), system::processors());
-        let (large, whole): (Vec<_>, Vec<_>) = packs.iter().cloned().partition(|pack| pack.size > MAX_WHOLE_PACK_SIZE);
-        if self.repository.store.local_file("config").is_some() {
-            let next = AtomicUsize::new(0);
-            let readers = plan.workers.min(whole.len());
-            on_each_reader(readers, || done(self.check_local_files(&whole, &next, &bytes, &stopped)), || ());
-        } else {
-            let read_ahead = ReadAhead::new(plan.read_ahead);
-            let request = |pack: &ListedFile| ReadRequest { pack: pack.id, bytes: 0..pack.size, context: pack.clone() };
-            on_each_reader(
-                plan.workers.min(whole.len()),
-                || done(self.check_fetched(&read_ahead, &bytes, &stopped)),
-                || read_ahead.fetch_all(self.repository, whole.iter().map(request), stopped),
-            );
-        }
-        let next = AtomicUsize::new(0);
-        let readers = plan.workers.min(large.len());
-        on_each_reader(readers, || done(self.check_large(&large, &next, &bytes, &stopped)), || ());
-        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
-        }
-        self.cancel.check()?;
-        task.finish();
-        Ok(())
-    }
-
-    /// Checks packs in a local directory: each thread reads its own.
-    fn check_local_files(
-        &self,
-        packs: &[ListedFile],
-        next: &AtomicUsize,
-        bytes: &Meter,
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        let (mut decoder, mut files) = (Decoder::new(), PackFiles::default());
-        while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stopped()) {
-            if let Some(content) = files.read(self.repository, pack.id, 0..pack.size) {
-                self.check_content_of(pack, content, &mut decoder, bytes)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks packs of other stores, which are fetched ahead.
-    fn check_fetched(
-        &self,
-        read_ahead: &ReadAhead<ListedFile>,
-        bytes: &Meter,
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        let mut decoder = Decoder::new();
-        while let Some(fetched) = read_ahead.next(self.cancel)? {
-            if !stopped() {
-                match fetched.content {
-                    Ok(content) => self.check_content_of(&fetched.context, Ok(&content), &mut decoder, bytes)?,
-                    Err(error) => self.check_content_of(&fetched.context, Err(error), &mut decoder, bytes)?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks large packs in parts, because of the memory limit.
-    fn check_large(
-        &self,
-        packs: &[ListedFile],
-        next: &AtomicUsize,
-        bytes: &Meter,
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        let (mut decoder, mut parts) = (Decoder::new(), PackParts::new(self.repository, self.cancel));
-        while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stopped()) {
-            let mut read = 0;
-            let checked = self.check_in_parts(pack, &mut parts, &mut decoder, |part| {
-                bytes.add(part);
-                read += part;
-            });
-            self.record_damage(checked)?;
-            locked(&self.outcome).bytes_read += pack.size;
-            bytes.add(pack.size.saturating_sub(read));
-        }
-        Ok(())
-    }
-
-    fn check_in_parts(
-        &self,
-        pack: &ListedFile,
-        content: &mut PackParts<'_>,
-        decoder: &mut Decoder,
-        mut done: impl FnMut(u64),
-    ) -> Result<()> {
-        let header = content.header(pack.id, pack.size)?;
-        let blobs = header.unwrap_or_else(|cause| {
-            self.error(format!("pack {}: {cause}", pack.id));
-            Vec::new()
-        });
-        let mut hash = Hash::default();
-        for (range, blobs) in parts(&blobs, pack.size) {
-            let part = content.read(pack.id, range.clone())?;
-            hash.update(part);
-            self.check_blobs(pack, part, range.start, blobs, decoder)?;
-            done(range.end - range.start);
-        }
-        self.compare_hash(pack, hash.finish());
-        Ok(())
-    }
-
-    fn compare_hash(&self, pack: &ListedFile, actual: Id) {
-        if actual != pack.id {
-            self.error(format!("pack {}: its hash does not match its ID", pack.id));
-        }
-    }
-
-    fn check_content_of(
-        &self,
-        pack: &ListedFile,
-        content: Result<&[u8]>,
-        decoder: &mut Decoder,
-        bytes: &Meter,
-    ) -> Result<()> {
-        if let Some(content) = self.record_damage(content)? {
-            self.check_pack(pack, content, decoder)?;
-        }
-        locked(&self.outcome).bytes_read += pack.size;
-        bytes.add(pack.size);
-        Ok(())
-    }
-
-    fn check_pack(&self, pack: &ListedFile, content: &[u8], decoder: &mut Decoder) -> Result<()> {
-        self.compare_hash(pack, Id::of(content));
-        let header = pack::header_size(content, content.len() as u64).and_then(|size| {
-            let tail = content.get(content.len() - size..).ok_or("too short")?;
-            pack::parse_header(tail, content.len() as u64, &self.repository.key)
-        });
-        match header {
-            Ok(blobs) => self.check_blobs(pack, content, 0, &blobs, decoder)?,
-            Err(cause) => self.error(format!("pack {}: {cause}", pack.id)),
-        }
-        Ok(())
-    }
-
-    /// Checks the blobs of a part of a pack that starts at `start`.
-    fn check_blobs(
-        &self,
-        pack: &ListedFile,
-        part: &[u8],
-        start: u64,
-        blobs: &[PackedBlob],
-        decoder: &mut Decoder,
-    ) -> Result<()> {
-        for blob in blobs {
-            self.cancel.check()?;
-            let from = usize::try_from(u64::from(blob.offset).saturating_sub(start)).unwrap_or(usize::MAX);
-            let encrypted = part.get(from..).and_then(|rest| rest.get(..blob.length as usize)).unwrap_or_default();
-            let stored = StoredBlob { encrypted, uncompressed: blob.uncompressed, id: &blob.id };
-            if let Err(cause) = decoder.decode(&self.repository.key, &stored) {
-                self.error(format!("pack {}: blob {}: {cause}", pack.id, blob.id));
-            }
-            if self.expected.contains_key(&pack.id) && !self.is_indexed(pack.id, blob) {
-                self.error(format!("pack {}: blob {} has another location in the index", pack.id, blob.id));
-            }
-        }
-        Ok(())
-    }
-
     fn is_indexed(&self, pack: Id, blob: &PackedBlob) -> bool {
         let locations = self.index.locations(blob.kind, &blob.id);
         locations.iter().any(|location| {
             self.index.pack(location.pack) == pack && *location == BlobLocation::of(location.pack, blob)
         })
     }
-}
-
-/// Runs `work` on every reader thread, and `meanwhile` on this one.
-fn on_each_reader(readers: usize, work: impl Fn() + Sync, meanwhile: impl FnOnce()) {
-    std::thread::scope(|scope| {
-        for _ in 0..readers {
-            scope.spawn(&work);
-        }
-        meanwhile();
-    });
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -502,7 +328,7 @@ fn is_mixed(pack: &IndexedPack) -> bool {
 }
 
 /// Selects the packs to read. A sample has at least one pack.
-fn choose(mut packs: Vec<ListedFile>, read: ReadData) -> Vec<ListedFile> {
+pub(crate) fn choose(mut packs: Vec<ListedFile>, read: ReadData) -> Vec<ListedFile> {
     match read {
         ReadData::Nothing => packs.clear(),
         ReadData::Everything => {}

@@ -35,6 +35,7 @@ mod keys;
 mod lock;
 mod memory;
 mod open;
+mod pack_check;
 mod pack_file;
 mod pack_parts;
 mod pack_writer;
@@ -52,6 +53,7 @@ mod system;
 mod tree_cache;
 mod upgrade;
 mod used_blobs;
+mod verify;
 
 pub use browse::{Browser, Stats};
 pub use cancel::Cancel;
@@ -67,6 +69,7 @@ pub use prune::{PreparedPrune, PruneOptions, PruneOutcome, PrunePlan};
 pub use repair_index::IndexRepair;
 pub use repository::{OpenOptions, Repository};
 pub use snapshots::ReadableSnapshots;
+pub use verify::{Damage, VerifyOutcome};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -5,6 +5,7 @@ mod expiry_limits;
 mod extensions;
 pub mod garbage_collection;
 mod object;
+pub mod verification;
 mod volumes;
 
 use std::collections::BTreeSet;

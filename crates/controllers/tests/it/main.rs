@@ -10,3 +10,4 @@ mod hostile_bucket;
 mod rbac;
 mod secrets;
 mod sync;
+mod verification;

@@ -5,18 +5,17 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
 use futures::StreamExt;
 use plimsoll_archive::spool::{SealedSpool, Spool};
 use plimsoll_archive::tarball::{Item, Reader};
-use plimsoll_progress::{Meter, Task, Total, Unit};
+use plimsoll_progress::{Task, Total, Unit};
 use plimsoll_store::Store;
-use tokio::sync::mpsc;
 
 use super::action::AdditionalResources;
 use super::actions::Actions;
 use super::namespaces::NAMESPACES;
 use crate::Error;
+use crate::chunk_reader::chunk_channel;
 use crate::item_filter::ItemFilter;
 use crate::operation_files::spool_limit;
 use crate::outcome::Recorder;
@@ -102,12 +101,10 @@ pub(super) async fn plan(
     let mut reader = store.reader(key).await?;
     let bytes = task.meter(Unit::Bytes);
     bytes.set_total(Total::Growing(reader.info().size));
-    let (chunks, incoming) = mpsc::channel::<Bytes>(4);
+    let (chunks, input) = chunk_channel(bytes);
     let (name, scratch, reserve_filter) = (key.to_owned(), scratch.to_owned(), ReserveFilter::for_actions(actions));
-    let reading = tokio::task::spawn_blocking(move || {
-        let input = ChunkReader { incoming, current: Bytes::new(), bytes };
-        read_archive(input, &item_filter, &reserve_filter, &scratch, &recorder)
-    });
+    let reading =
+        tokio::task::spawn_blocking(move || read_archive(input, &item_filter, &reserve_filter, &scratch, &recorder));
     while let Some(chunk) = reader.next().await {
         // After an error of the store the thread sees a truncated archive; the error of the store is the cause.
         if chunks.send(chunk?).await.is_err() {
@@ -180,28 +177,6 @@ impl PlanBuilder<'_> {
     fn record_damage(&mut self, error: &plimsoll_archive::Error) {
         self.damaged += 1;
         self.recorder.damaged(error.path().unwrap_or_default(), error.reason(), error.to_string());
-    }
-}
-
-/// Reads from a channel of chunks.
-struct ChunkReader {
-    incoming: mpsc::Receiver<Bytes>,
-    current: Bytes,
-    bytes: Meter,
-}
-
-impl Read for ChunkReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.current.is_empty() {
-            match self.incoming.blocking_recv() {
-                Some(chunk) => self.current = chunk,
-                None => return Ok(0),
-            }
-        }
-        let length = buffer.len().min(self.current.len());
-        self.current.copy_to_slice(&mut buffer[..length]);
-        self.bytes.add(length as u64);
-        Ok(length)
     }
 }
 

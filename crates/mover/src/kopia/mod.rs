@@ -15,10 +15,13 @@ mod owners;
 mod policy;
 mod repository;
 mod restore;
+mod verify;
 
-use crate::job::{Backup, Maintenance, MoverKind, Restore};
+use crate::job::{Backup, Maintenance, MoverKind, Restore, Verify};
 use crate::mover::{Fidelity, Mover, Session};
-use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo};
+use crate::outcome::{
+    BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo, VerifyOutcome,
+};
 use crate::{MoverError, Result};
 
 use client::Client;
@@ -65,6 +68,10 @@ impl Mover for Kopia {
 
     fn maintain(&self, maintenance: Maintenance, session: &Session) -> Result<MaintenanceOutcome> {
         maintenance::run(&Client::open_repository(session)?, maintenance)
+    }
+
+    fn verify(&self, verify: &Verify, session: &Session) -> Result<VerifyOutcome> {
+        verify::run(&Client::open_repository(session)?, verify)
     }
 
     fn locks(&self, _: &Session) -> Result<Vec<LockInfo>> {

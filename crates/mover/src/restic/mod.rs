@@ -10,9 +10,11 @@ mod restore;
 mod tags;
 
 use crate::builtin::BuiltIn;
-use crate::job::{Backup, Maintenance, MoverKind, Restore};
+use crate::job::{Backup, Maintenance, MoverKind, Restore, Verify};
 use crate::mover::{Fidelity, Mover, Session};
-use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo};
+use crate::outcome::{
+    BackupOutcome, EnsureOutcome, LockInfo, MaintenanceOutcome, RestoreOutcome, SnapshotInfo, VerifyOutcome,
+};
 use crate::{MoverError, Result};
 
 pub(crate) use client::address;
@@ -56,6 +58,11 @@ impl Mover for Restic {
     /// By the built-in engine, which works in slices and shows its progress; the format is the same.
     fn maintain(&self, maintenance: Maintenance, session: &Session) -> Result<MaintenanceOutcome> {
         BuiltIn.maintain(maintenance, session)
+    }
+
+    /// By the built-in engine, which names the affected snapshots.
+    fn verify(&self, verify: &Verify, session: &Session) -> Result<VerifyOutcome> {
+        BuiltIn.verify(verify, session)
     }
 
     fn locks(&self, session: &Session) -> Result<Vec<LockInfo>> {

@@ -4,10 +4,12 @@
 
 mod conformance;
 mod failures;
+mod maintenance;
 mod progress_sample;
 mod repositories;
 mod scripted;
 mod supervision;
 mod testbed;
+mod verify;
 mod volume;
 mod without_proc;

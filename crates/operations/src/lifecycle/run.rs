@@ -189,10 +189,10 @@ async fn run<K: Lifecycle>(
     let _shown = runtime.trees.register(&job.id.uid, move || Some(observer.snapshot()));
     let status_writer = StatusWriter::start(StatusWriterSettings {
         tree: job.tree.observer(),
-        status: Arc::clone(&job.status),
+        status: Some(Arc::clone(&job.status)),
         record: Arc::clone(&job.record),
         subject: job.id.clone(),
-        scratch: job.scratch.path().to_owned(),
+        scratch: Some(job.scratch.path().to_owned()),
         events: leader.events.clone(),
         write_budget: runtime.write_budget.clone(),
     });

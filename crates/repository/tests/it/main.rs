@@ -28,6 +28,7 @@ mod source_walk;
 mod symlink_races;
 mod testbed;
 mod untrusted_input;
+mod verify;
 mod walk_hooks;
 
 macro_rules! fuzz_target {

@@ -16,7 +16,7 @@ use crate::testbed::{PASSWORD, Testbed, check, random_bytes, task};
 /// How long the loops run. `make soak` sets more.
 fn duration() -> Duration {
     let seconds = std::env::var("PLIMSOLL_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(20))
+    Duration::from_secs(seconds.unwrap_or(60))
 }
 
 fn restic(program: &Path, testbed: &Testbed, arguments: &[&str]) -> std::process::Output {

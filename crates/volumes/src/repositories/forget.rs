@@ -12,7 +12,7 @@ use super::access::{self, RepositoryKey, from_mover_error};
 use super::check::find_location;
 
 /// Which snapshots lie in which repository.
-fn by_repository(transfers: &[PodVolumeBackup], location: &str) -> BTreeMap<RepositoryKey, Vec<String>> {
+pub(super) fn by_repository(transfers: &[PodVolumeBackup], location: &str) -> BTreeMap<RepositoryKey, Vec<String>> {
     let mut all: BTreeMap<RepositoryKey, Vec<String>> = BTreeMap::new();
     for transfer in transfers {
         let id = transfer.status.as_ref().and_then(|status| status.snapshot_id.clone());

@@ -4,7 +4,7 @@
 //!  backup ── require ────────────┐                                    ┌─▶ status: Ready | NotReady, and why
 //!  watch: CR, Secret, location ──┴▶ check: password, place ──▶ mover ─┤
 //!  deleted backup ── forget (its own snapshots) ──▶ mover             └─▶ Events
-//!  maintenance, when it is due ── prune ──▶ mover ──▶ status.recentMaintenance
+//!  maintenance, when it is due ── prune ──▶ mover ──▶ Operation, status.recentMaintenance
 //!  plimsoll repo ── request annotation ──▶ orphans, locks ──▶ answer annotation
 //! ```
 //!
@@ -26,6 +26,7 @@ mod repository_cache;
 mod request;
 mod require;
 mod status;
+mod verify;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,18 +41,19 @@ use kube::runtime::{Controller, watcher};
 use plimsoll_api::velero::v1::{BackupRepository, BackupStorageLocation, BackupStorageLocationSpec};
 use plimsoll_engine::Error;
 use plimsoll_mover::MoverCommand;
-use plimsoll_operations::{LeaderClient, WatchBackoff};
+use plimsoll_operations::{LeaderClient, OperationRuntime, WatchBackoff};
 use tracing::warn;
 
 use crate::storage_location::StorageLocations;
 
 pub use self::access::{RepositoryKey, open, repository_name, uploader_kind};
 pub use self::forget::forget;
-pub use self::maintenance::maintenance_text;
+pub use self::maintenance::{MAINTAIN, maintenance_text};
 pub use self::password::{PASSWORD_KEY, PASSWORD_SECRET};
 pub use self::repository_cache::RepositoryCache;
 pub use self::request::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
 pub use self::require::require;
+pub use self::verify::{BackupSnapshots, Problem, VerifiedVolumes, snapshots_of, verify_snapshots};
 
 use self::check_state::{RepositoryState, location_identity};
 use self::maintenance::MaintenanceQueue;
@@ -62,6 +64,8 @@ const MAX_CONCURRENT_CHECKS: u16 = 2;
 /// The repositories of this leader. One check of a repository at a time.
 pub struct Repositories {
     leader: LeaderClient,
+    /// Records maintenances as Operations.
+    runtime: Arc<OperationRuntime>,
     storage: Arc<StorageLocations>,
     /// Whether Velero's default password is accepted for repositories that this cluster has never used.
     adopt_default_password: bool,
@@ -73,9 +77,10 @@ pub struct Repositories {
 
 impl Repositories {
     /// Starts without any state.
-    pub fn new(leader: LeaderClient, storage: Arc<StorageLocations>, adopt_default_password: bool) -> Self {
+    pub fn new(runtime: Arc<OperationRuntime>, storage: Arc<StorageLocations>, adopt_default_password: bool) -> Self {
         let (maintenance, known) = Default::default();
-        Self { leader, storage, adopt_default_password, maintenance, known, mover: None }
+        let leader = runtime.leader.clone();
+        Self { leader, runtime, storage, adopt_default_password, maintenance, known, mover: None }
     }
 
     /// Runs movers by another command than this program.

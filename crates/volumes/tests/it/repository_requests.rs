@@ -14,12 +14,12 @@ use serde_json::json;
 use crate::repositories::create_backup_with_snapshot;
 use crate::test_bed::TestBed;
 
-const REPOSITORY: &str = "shop-default-restic";
+pub const REPOSITORY: &str = "shop-default-restic";
 /// The ID of a snapshot that a backup refers to.
 const USED: &str = "0123456789abcdef";
 
 /// Sends a request to the controller, and returns its answer.
-async fn ask(bed: &TestBed, id: &str, asked: RequestKind) -> Answer {
+pub async fn ask(bed: &TestBed, id: &str, asked: RequestKind) -> Answer {
     let request = serde_json::to_string(&Request { id: id.to_owned(), asked }).unwrap();
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { REQUEST: request } } }));
     bed.api::<BackupRepository>().patch(REPOSITORY, &PatchParams::default(), &patch).await.unwrap();

@@ -15,7 +15,9 @@ use plimsoll_engine::stages::Stages;
 use plimsoll_local::fixtures::{eventually, open_api, snapshot_definitions};
 use plimsoll_mover::{EnsureOutcome, MoverCommand, MoverError, Outcome};
 use plimsoll_operations::leader_election::{Candidate, Leadership, campaign};
-use plimsoll_operations::{HistoryRecord, LeaderClient};
+use plimsoll_operations::{
+    ActiveOperations, HistoryRecord, LeaderClient, OperationRuntime, WRITE_INTERVAL, WriteBudget,
+};
 use plimsoll_plugin::PluginRegistry;
 use plimsoll_progress::{Clock, Operation, Trees, Work};
 use plimsoll_volumes::fs_backup::TransferServices;
@@ -228,7 +230,14 @@ fn services(leader: &LeaderClient, directory: &TempDir) -> Arc<TransferServices>
     let storage = StorageLocations::new(leader.client.clone(), NAMESPACE, Duration::from_mins(1), plugins);
     let line = format!("cd {}; {MOVER_SCRIPT}", directory.path().display());
     let mover = MoverCommand { program: "sh".into(), arguments: vec!["-c".into(), line.into()] };
-    let repositories = Repositories::new(leader.clone(), Arc::new(storage), false).with_mover(mover);
+    let runtime = OperationRuntime {
+        leader: leader.clone(),
+        active: ActiveOperations::default(),
+        write_budget: WriteBudget::start(|| WRITE_INTERVAL),
+        scratch: directory.path().to_owned(),
+        trees: Trees::default(),
+    };
+    let repositories = Repositories::new(Arc::new(runtime), Arc::new(storage), false).with_mover(mover);
     Arc::new(TransferServices {
         leader: leader.clone(),
         repositories: Arc::new(repositories),

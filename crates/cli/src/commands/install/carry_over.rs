@@ -19,7 +19,7 @@ enum Treatment {
 
 use Treatment::{Dropped, NotNeeded, Renamed, Same, SameSwitch, SameUnless};
 
-const MAINTENANCE: &str = "repositories are not maintained here: run restic prune or kopia maintenance run";
+const MAINTENANCE: &str = "the server maintains repositories itself, one at a time and without jobs";
 const METRICS: &str = "metrics are at the port of the dashboard";
 
 /// Every flag of the server of Velero 1.18.

@@ -1,7 +1,7 @@
 //! Maintenance of repositories: frees the space of deleted backups, one repository at a time.
 //!
 //! ```text
-//!  every minute: BackupRepositories ── schedule: the most overdue one ──▶ mover process (prune, or kopia maintenance)
+//!  every minute: BackupRepositories ── schedule: the most overdue one ──▶ Operation: mover process (prune, or kopia maintenance)
 //!  plimsoll repo prune ── request ──▶ queue ──▶ before all others          └─▶ status.recentMaintenance, Events
 //! ```
 //!
@@ -19,11 +19,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
+use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState};
 use plimsoll_api::velero::v1::{BackupRepository, RepositoryPhase};
 use plimsoll_engine::{Error, kill};
-use plimsoll_mover::{Job, Maintenance, MaintenanceOutcome, MoverCommand, Outcome, Work, spawn};
-use plimsoll_operations::EventType;
-use plimsoll_progress::{Clock, Operation};
+use plimsoll_mover::{Maintenance, MaintenanceOutcome, Outcome, Work};
+use plimsoll_operations::{CancellationToken, EventType, Subject, run_recorded};
+use plimsoll_progress::Task;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
@@ -31,12 +32,14 @@ use self::history::MaintenanceRun;
 pub use self::report::maintenance_text;
 pub(super) use self::schedule::default_frequency;
 use super::Repositories;
-use super::access::{self, RepositoryKey, from_mover_error, repository_name};
+use super::access::{self, RepositoryKey, from_mover_error};
 use super::check::find_location;
 use crate::storage_location::is_read_only;
 
 /// The interval of looks for a repository whose maintenance is due.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
+/// The verb of its Operations.
+pub const MAINTAIN: &str = "maintain";
 /// How long a maintenance waits for the locks of transfers.
 const LOCK_TIMEOUT: Duration = Duration::from_hours(1);
 
@@ -65,6 +68,9 @@ impl MaintenanceQueue {
 
 /// Maintains repositories one after the other until the future is dropped.
 pub(super) async fn run(repositories: &Repositories) {
+    if let Err(error) = queue_unfinished(repositories).await {
+        warn!("looking for unfinished maintenances: {error}");
+    }
     loop {
         match next(repositories).await {
             Ok(Some(repository)) => maintain(&repository, repositories).await,
@@ -75,6 +81,19 @@ pub(super) async fn run(repositories: &Repositories) {
             }
         }
     }
+}
+
+/// Queues the repositories whose maintenance an earlier leader began and did not end. A request of a user is not known otherwise.
+async fn queue_unfinished(repositories: &Repositories) -> Result<(), Error> {
+    let all = repositories.leader.api::<Operation>().list(&ListParams::default()).await;
+    let all = all.map_err(|e| Error::api("list operations", e))?.items;
+    let is_open = |operation: &Operation| {
+        let state = operation.status.as_ref().and_then(|status| status.state.as_ref());
+        !state.is_some_and(OperationState::is_ended)
+    };
+    let maintenances = all.into_iter().filter(|one| one.spec.verb.as_deref() == Some(MAINTAIN) && is_open(one));
+    maintenances.filter_map(|one| one.spec.subject?.name).for_each(|name| repositories.maintenance.add(name));
+    Ok(())
 }
 
 async fn wait(repositories: &Repositories) {
@@ -108,12 +127,15 @@ async fn maintain(repository: &BackupRepository, repositories: &Repositories) {
     let name = repository.name_any();
     let start = Timestamp::now();
     info!("maintenance of repository {name} begins");
-    let result = run_job(repository, repositories).await;
+    let subject = subject_of(repository, repositories);
+    let work = |task, cancel| async move { run_job(repository, repositories, &task, &cancel).await };
+    let result = run_recorded(&repositories.runtime, subject, work).await;
     if let Err(Error::Fenced(_)) = result {
         return;
     }
     let (event, reason, text) = match &result {
         Ok(outcome) => (EventType::Normal, "MaintenanceSucceeded", maintenance_text(outcome)),
+        Err(Error::Cancelled) => (EventType::Warning, "MaintenanceCancelled", "cancelled by a user".to_owned()),
         Err(error) => (EventType::Warning, "MaintenanceFailed", format!("{}: {error}", error.reason())),
     };
     info!("maintenance of repository {name}: {text}");
@@ -124,7 +146,23 @@ async fn maintain(repository: &BackupRepository, repositories: &Repositories) {
     }
 }
 
-async fn run_job(repository: &BackupRepository, repositories: &Repositories) -> Result<MaintenanceOutcome, Error> {
+fn subject_of(repository: &BackupRepository, repositories: &Repositories) -> Subject {
+    Subject {
+        api_version: BackupRepository::api_version(&()).into_owned(),
+        kind: BackupRepository::kind(&()).into_owned(),
+        namespace: repositories.leader.namespace.clone(),
+        name: repository.name_any(),
+        uid: repository.uid().unwrap_or_default(),
+        verb: MAINTAIN,
+    }
+}
+
+async fn run_job(
+    repository: &BackupRepository,
+    repositories: &Repositories,
+    task: &Task,
+    cancel: &CancellationToken,
+) -> Result<MaintenanceOutcome, Error> {
     let key = RepositoryKey::of(repository);
     let location = find_location(repositories, &key.location).await?;
     if is_read_only(&location) {
@@ -136,10 +174,7 @@ async fn run_job(repository: &BackupRepository, repositories: &Repositories) -> 
     leader.fence.check()?;
     kill::point("repository.maintenance.before");
     let work = Work::Maintain(Maintenance { dry_run: false, lock_timeout: LOCK_TIMEOUT.as_secs() });
-    let operation = Operation::new(format!("maintenance {}", repository.name_any()), Clock::system());
-    let job = Job::new(repository_name(&key), key.kind(), opened, work);
-    let started = MoverCommand::this_program().and_then(|program| spawn(&program, &job, &operation.root()));
-    let outcome = started.map_err(|error| from_mover_error(&error))?.wait().await;
+    let outcome = repositories.run_long_mover(&key, opened, work, task, cancel).await;
     kill::point("repository.maintenance.after");
     match outcome.map_err(|error| from_mover_error(&error))? {
         Outcome::Maintained(outcome) => Ok(outcome),
