@@ -133,9 +133,14 @@ fn sizes_of(progress: &ActionProgress) -> ActionProgress {
 
 fn phase_status(node: Option<&Node>, result: &PhaseResult, shown: &Phase, now: Timestamp) -> Phase {
     let before = PhaseProgress { estimated_time_seconds: None, ..shown.progress.clone().unwrap_or_default() };
+    let running = || running_progress(node, result.progress, &before);
     let mut progress = match &result.state {
-        ActionState::Running => running_progress(node, result.progress, &before),
-        ActionState::Complete => PhaseProgress { progress_percent: Some(percent::format(COMPLETE)), ..before.clone() },
+        ActionState::Running => running(),
+        ActionState::Complete => PhaseProgress {
+            progress_percent: Some(percent::format(COMPLETE)),
+            estimated_time_seconds: None,
+            ..with_last_bytes(running(), &before)
+        },
         // A phase that failed keeps what it has reached.
         _ => before.clone(),
     };
@@ -166,6 +171,15 @@ fn running_progress(node: Option<&Node>, kind: ProgressKind, before: &PhaseProgr
         estimated_upload_size_b: counts(Unit::Uploaded).and_then(total).or(before.estimated_upload_size_b),
         estimated_time_seconds: node.and_then(|node| seconds_left(node, kind)).map(signed),
         ..before.clone()
+    }
+}
+
+/// A short transfer reports its bytes when it ends. The estimates that were shown stay: at the end there is nothing to estimate.
+fn with_last_bytes(ended: PhaseProgress, before: &PhaseProgress) -> PhaseProgress {
+    PhaseProgress {
+        estimated_download_size_b: before.estimated_download_size_b.or(ended.estimated_download_size_b),
+        estimated_upload_size_b: before.estimated_upload_size_b.or(ended.estimated_upload_size_b),
+        ..ended
     }
 }
 

@@ -309,8 +309,8 @@ fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
             track.computed = fraction;
             Some(percent)
         }
-        // What was cut off below it when it failed is no progress.
-        None if node.state.is_bad() => None,
+        // What was cut off below it when it failed is no progress. Tasks that count equally are counted, as Kanister's phases are.
+        None if node.state.is_bad() && !draft.equal_weights => None,
         None => {
             let (fraction, percent) = draft.mean();
             percent.map(|percent| catch_up(percent, fraction, track))

@@ -18,11 +18,13 @@ mod snapshot_choice;
 pub mod snapshotter;
 pub mod storage_location;
 pub mod transfer;
+mod usual_work;
 mod volume_job;
 pub mod volume_plan;
 mod volume_work;
 
 pub use mover_choice::MoverChoice;
 pub use node_agent_config::{NodeAgentConfig, NodeAgentConfigError};
+pub use usual_work::movement_work;
 pub use volume_job::VolumeJob;
-pub use volume_work::{WorkPlan, movement_work, plan_work};
+pub use volume_work::{WorkPlan, plan_work};

@@ -10,33 +10,16 @@ use plimsoll_engine::item_filter::ItemFilter;
 use plimsoll_engine::item_operations::task_name;
 use plimsoll_engine::stages::Stages;
 use plimsoll_operations::HistoryRecord;
-use plimsoll_progress::{Basis, Task, Work};
+use plimsoll_progress::{Basis, Task};
 use tracing::debug;
 
 use crate::csi::CLAIM_ACTION;
 use crate::fs_backup::FsBackupPolicy;
+use crate::usual_work::{movement_work, snapshot_work, transfer_work};
 use crate::volume_plan::{self, Method, PlannedVolume, SnapshotRequest};
 
-/// Bytes a second of one transfer, until this cluster has shown its own rate.
-const USUAL_RATE: f64 = 50e6;
-/// What a transfer takes beside its bytes: its mover starts and opens the repository.
-const USUAL_START: Duration = Duration::from_secs(5);
-/// What the data of a snapshot takes beside its bytes: its volume is provisioned and mounted.
-const USUAL_EXPOSURE: Duration = Duration::from_secs(25);
-/// What a snapshot takes.
-const USUAL_SNAPSHOT: Duration = Duration::from_secs(10);
 /// Planning must not delay a backup: what is not planned by then is planned when it begins.
 const MAX_PLANNING_TIME: Duration = Duration::from_secs(10);
-
-/// The work of a transfer of this size.
-pub(crate) fn transfer_work(bytes: u64, basis: Basis) -> Work {
-    Work::amount(bytes, USUAL_RATE, basis).with_fixed(USUAL_START)
-}
-
-/// The work of moving the data of a snapshot of this size.
-pub fn movement_work(bytes: u64, basis: Basis) -> Work {
-    Work::amount(bytes, USUAL_RATE, basis).with_fixed(USUAL_EXPOSURE)
-}
 
 /// What the work of a backup's volumes is planned from.
 pub struct WorkPlan<'a> {
@@ -85,18 +68,18 @@ fn plan_volume(volume: &PlannedVolume, history: &HistoryRecord, slots: usize, st
             stage.plan(&label, transfer_work(bytes, basis), extent.node.as_deref());
         }
         (Method::Snapshot | Method::Moved, _, Some(claim)) if extent.by_class => {
-            stage.plan(claim, Work::assumed(USUAL_SNAPSHOT), None);
+            stage.plan(claim, snapshot_work(), None);
             let (namespace, name) = claim.split_once('/').unwrap_or_default();
             let operation = task_name(CLAIM_ACTION, &ItemId::new("persistentvolumeclaims", Some(namespace), name));
             let moved = volume.method == Method::Moved;
-            let work = if moved { movement_work(bytes, basis) } else { Work::assumed(USUAL_SNAPSHOT) };
+            let work = if moved { movement_work(bytes, basis) } else { snapshot_work() };
             let operations = stages.operations();
             operations.task.queue(slots);
             operations.plan(&operation, work, None);
         }
         (Method::Snapshot, ..) => {
             let volume = extent.persistent_volume.as_deref();
-            volume.into_iter().for_each(|name| stage.plan(name, Work::assumed(USUAL_SNAPSHOT), None));
+            volume.into_iter().for_each(|name| stage.plan(name, snapshot_work(), None));
         }
         _ => {}
     }

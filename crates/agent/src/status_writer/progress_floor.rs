@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use plimsoll_mover::{TransferProgress as Shown, transfer_progress, transfer_progress_with_total};
 use plimsoll_operations::{projection, summary_patch};
-use plimsoll_progress::{Counts, Percent, Snapshot, State};
+use plimsoll_progress::{Counts, Percent, Snapshot, State, Total, Unit};
 use plimsoll_volumes::transfer::{Transfer, progress};
 use serde_json::{Value, json};
 
@@ -61,7 +61,8 @@ pub(crate) fn status(snapshot: &Snapshot, floor: &mut ProgressFloor, expected: O
     let mut summary = projection::summary(snapshot, Timestamp::now());
     if snapshot.state() != State::Done {
         // The percentage of the shown bytes. It is approximate while the mover still scans its volume.
-        let grows = snapshot.percent().is_none_or(Percent::is_approximate);
+        let is_growing = |bytes: &Counts| matches!(bytes.total, Total::Growing(_));
+        let grows = movers().any(|node| node.counts(Unit::Bytes).is_some_and(is_growing));
         summary.percent = floor.percent.map(|percent| percent.approximately(grows).to_string());
     }
     summary.doing = progress::current_activity(snapshot).map(str::to_owned);
@@ -86,7 +87,7 @@ pub(crate) fn mover_has_started(snapshot: &Snapshot) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use plimsoll_progress::{Clock, Frame, Operation, Total, Unit, VirtualClock};
+    use plimsoll_progress::{Clock, Frame, Operation, VirtualClock};
 
     use super::*;
 

@@ -117,6 +117,11 @@ async fn details_list_every_item_with_its_result() {
     }
     let restore = ["restore", "create", "r", "--from-backup", "b", "--include-namespaces", "shop", "--wait"];
     run_ok(&home, &restore).await;
+    // The record of an operation ends after the Restore.
+    eventually("the reasons are recorded", async || {
+        home.get("Operation", "restore-r").await["status"]["reasons"].as_array().is_some_and(|all| !all.is_empty())
+    })
+    .await;
     let text = run_ok(&home, &["restore", "describe", "r", "--details"]).await;
     for part in
         ["Total items to be restored:", "Items restored:", "Items skipped:", "Items failed:", "(the backup holds 11)"]

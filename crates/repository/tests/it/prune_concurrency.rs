@@ -1,4 +1,4 @@
-//! Prune in a loop against backups in loops: of restic, and our own. Nobody loses data.
+//! Prune in a loop against backups in loops: of restic, and our own. No data is lost.
 
 use std::path::Path;
 use std::process::Command;

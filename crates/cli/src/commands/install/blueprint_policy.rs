@@ -23,7 +23,7 @@ pub fn blueprint_policy(namespace: &str) -> Vec<Value> {
     let variables = tables.into_iter().chain(rules.iter().map(|rule| (rule.name, rule.findings())));
     let variables: Vec<_> = variables.map(|(name, text)| json!({ "name": name, "expression": text })).collect();
     policy["spec"] = json!({
-        // The server validates what an action needs once more: an error here stops nobody.
+        // The server validates what an action needs once more: an error here does not stop the installation.
         "failurePolicy": "Ignore",
         "matchConstraints": { "resourceRules": [{ "apiGroups": ["cr.kanister.io"], "apiVersions": ["v1alpha1"],
             "resources": ["blueprints"], "operations": ["CREATE", "UPDATE"] }] },

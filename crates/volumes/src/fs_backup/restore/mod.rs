@@ -27,8 +27,8 @@ use super::restore_wait_action::{ACTION, Expected, Pods, RestoreHelper, RestoreW
 use super::restored_pod::RestoredPod;
 use super::services::TransferServices;
 use crate::repositories::RepositoryCache;
+use crate::usual_work::transfer_work;
 use crate::volume_job::VolumeJob;
-use crate::volume_work::transfer_work;
 
 /// Parameters of the restore of pod volumes.
 pub struct FsRestoreParameters {
