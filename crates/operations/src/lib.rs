@@ -26,6 +26,7 @@ pub mod peers;
 mod progress_floor;
 pub mod projection;
 mod queue;
+pub mod record_version;
 mod status_writer;
 mod subject;
 mod subject_status;
