@@ -21,6 +21,8 @@ wire_struct! {
         pub estimate: Option<String>,
         /// Path of the task that the end waits for.
         pub waits_for: Option<String>,
+        /// Which numbers these are, as `<epoch>-<sequence>`: where two surfaces show the same token, they show the same numbers.
+        pub token: Option<String>,
         /// When the work last advanced.
         pub last_advance: Option<Time>,
         /// Path of the task that is running now.
@@ -31,7 +33,9 @@ wire_struct! {
         pub files_done: Option<i64>,
         /// Of a transfer: number of files, once known.
         pub total_files: Option<i64>,
-        /// Present while a task has not advanced for longer than it should.
+        /// `Stalled` (nothing moves), `Spinning` (busy without gain), `Crawling` (below 1 % of its usual rate) or `Quiet` (no signal by nature); absent while it advances.
+        pub verdict: Option<String>,
+        /// Present while a task does not go on as it should.
         pub stalled: Option<Stall>,
     }
 
@@ -39,7 +43,7 @@ wire_struct! {
     pub struct Stall {
         /// Path of the deepest task that does not advance.
         pub task: Option<String>,
-        /// When it last advanced.
+        /// When it last advanced, or gained something at its usual rate.
         pub since: Option<Time>,
         /// Stable reason in CamelCase.
         pub reason: Option<String>,

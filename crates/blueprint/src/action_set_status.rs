@@ -13,10 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::kanister::v1alpha1::{
     ActionProgress, ActionSetStatus, ActionState, ActionStatus, ErrorMessage, Phase, PhaseProgress,
 };
-use plimsoll_progress::{Counts, Node, Snapshot, Total, Unit};
+use plimsoll_progress::{Counts, Node, Percent, Snapshot, Total, Unit};
 
 use crate::functions::function_spec::ProgressKind;
-use crate::percent::{self, Bytes, COMPLETE, Hundredths, MAX_INCOMPLETE, Step};
+use crate::percent::{self, COMPLETE, Hundredths, MAX_INCOMPLETE};
 use crate::results::{ActionResult, ActionSetResults, PhaseResult};
 
 /// The status now, after `shown`.
@@ -30,7 +30,8 @@ pub fn action_set_status(
         action_status(tree, result, &shown.actions.get(index).cloned().unwrap_or_default(), now)
     };
     let actions: Vec<_> = results.actions().iter().enumerate().map(action).collect();
-    let progress = set_progress(results.state(), &actions, &shown.progress.clone().unwrap_or_default(), now);
+    let shown_progress = shown.progress.clone().unwrap_or_default();
+    let progress = set_progress(results.state(), &actions, tree.root(), &shown_progress, now);
     ActionSetStatus {
         state: Some(results.state().clone()),
         actions,
@@ -48,11 +49,10 @@ fn action_status(tree: &Snapshot, result: &ActionResult, shown: &ActionStatus, n
     let phases: Vec<_> =
         result.phases.iter().enumerate().map(|(index, result)| phase(result, shown.phases.get(index))).collect();
     let defer_phase = result.defer_phase.as_ref().map(|result| phase(result, shown.defer_phase.as_ref()));
-    let floor = floor(shown.progress.as_ref());
-    let progress = ActionProgress {
-        percent_completed: mean_percent(phases.iter(), &result.state).map(|mean| percent::format(mean.max(floor))),
-        ..sizes(&phases.iter().chain(&defer_phase))
-    };
+    let task = result.phases.iter().find_map(|phase| tree.node(tree.node(phase.task.as_deref()?)?.parent_path()?));
+    let percent = overall_percent(task, phases.iter(), &result.state, floor(shown.progress.as_ref()));
+    let progress =
+        ActionProgress { percent_completed: percent.map(percent::format), ..sizes(&phases.iter().chain(&defer_phase)) };
     ActionStatus {
         name: result.name.clone(),
         object: result.object.clone(),
@@ -68,6 +68,7 @@ fn action_status(tree: &Snapshot, result: &ActionResult, shown: &ActionStatus, n
 fn set_progress(
     state: &ActionState,
     actions: &[ActionStatus],
+    root: Option<&Node>,
     shown: &ActionProgress,
     now: Timestamp,
 ) -> ActionProgress {
@@ -75,12 +76,10 @@ fn set_progress(
         || actions.iter().flat_map(|action| action.phases.iter().chain(&action.defer_phase).map(move |p| (action, p)));
     let running = || all().filter(|(_, phase)| phase.state == Some(ActionState::Running));
     let name = |name: &Option<String>| name.clone().unwrap_or_default();
-    let max = if *state == ActionState::Complete { COMPLETE } else { MAX_INCOMPLETE };
-    let mean = mean_percent(actions.iter().flat_map(|action| &action.phases), state);
-    let counted = ActionProgress {
-        percent_completed: mean.map(|mean| percent::format(mean.max(floor(Some(shown))).min(max))),
-        ..sizes(&all().map(|(_, phase)| phase))
-    };
+    let phases = actions.iter().flat_map(|action| &action.phases);
+    let percent = overall_percent(root, phases, state, floor(Some(shown)));
+    let counted =
+        ActionProgress { percent_completed: percent.map(percent::format), ..sizes(&all().map(|(_, phase)| phase)) };
     let shown_counted = ActionProgress { percent_completed: shown.percent_completed.clone(), ..sizes_of(shown) };
     let unchanged = shown.last_transition_time.clone().filter(|_| counted == shown_counted);
     ActionProgress {
@@ -93,10 +92,25 @@ fn set_progress(
     }
 }
 
-/// The mean of the phases, without the deferPhase.
-fn mean_percent<'a>(phases: impl Iterator<Item = &'a Phase>, state: &ActionState) -> Option<Hundredths> {
+/// The percentage of an action or an ActionSet: the one that its task shows, or before it has one the mean of the phases, without
+/// the deferPhase.
+fn overall_percent<'a>(
+    task: Option<&Node>,
+    phases: impl Iterator<Item = &'a Phase>,
+    state: &ActionState,
+    floor: Hundredths,
+) -> Option<Hundredths> {
+    let complete = *state == ActionState::Complete;
     let percents: Vec<_> = phases.map(|phase| phase_floor(phase.progress.as_ref())).collect();
-    percent::displayed_mean(&percents, *state != ActionState::Complete)
+    let mean = percent::displayed_mean(&percents, !complete)?;
+    let shown = task.and_then(|task| task.percent).map(Percent::hundredths).filter(|_| !complete);
+    let max = if complete { COMPLETE } else { MAX_INCOMPLETE };
+    Some(shown.unwrap_or(mean).max(floor).min(max))
+}
+
+/// The percentage that the tree shows: where there is one, the status shows the same.
+fn shown_percent(node: &Node) -> Hundredths {
+    node.percent.map_or(0, Percent::hundredths)
 }
 
 fn floor(shown: Option<&ActionProgress>) -> Hundredths {
@@ -107,16 +121,28 @@ fn phase_floor(shown: Option<&PhaseProgress>) -> Hundredths {
     shown.and_then(|shown| percent::parse(shown.progress_percent.as_deref()?)).unwrap_or(0)
 }
 
-/// The sums of the phases' bytes; each is absent if no phase has it.
+/// The sums of the phases' bytes; each is absent if no phase has it. A phase without an estimate adds what it has transferred to
+/// the sum of the estimates: it is never less than what was transferred.
 fn sizes<'a>(phases: &(impl Iterator<Item = &'a Phase> + Clone)) -> ActionProgress {
     let sum = |size: fn(&PhaseProgress) -> Option<i64>| {
         phases.clone().filter_map(|phase| size(phase.progress.as_ref()?)).reduce(i64::saturating_add)
     };
+    let estimates = |size: fn(&PhaseProgress) -> Option<i64>, moved: fn(&PhaseProgress) -> Option<i64>| {
+        sum(size)?;
+        let least = |phase: &Phase| phase.progress.as_ref().and_then(|progress| size(progress).max(moved(progress)));
+        phases.clone().filter_map(least).reduce(i64::saturating_add)
+    };
     ActionProgress {
         size_downloaded_b: sum(|progress| progress.size_downloaded_b),
         size_uploaded_b: sum(|progress| progress.size_uploaded_b),
-        estimated_download_size_b: sum(|progress| progress.estimated_download_size_b),
-        estimated_upload_size_b: sum(|progress| progress.estimated_upload_size_b),
+        estimated_download_size_b: estimates(
+            |progress| progress.estimated_download_size_b,
+            |progress| progress.size_downloaded_b,
+        ),
+        estimated_upload_size_b: estimates(
+            |progress| progress.estimated_upload_size_b,
+            |progress| progress.size_uploaded_b,
+        ),
         ..ActionProgress::default()
     }
 }
@@ -139,7 +165,7 @@ fn phase_status(node: Option<&Node>, result: &PhaseResult, shown: &Phase, now: T
         ActionState::Complete => PhaseProgress {
             progress_percent: Some(percent::format(COMPLETE)),
             estimated_time_seconds: None,
-            ..with_last_bytes(running(), &before)
+            ..with_last_bytes(running(), node, &before)
         },
         // A phase that failed keeps what it has reached.
         _ => before.clone(),
@@ -160,34 +186,35 @@ fn phase_status(node: Option<&Node>, result: &PhaseResult, shown: &Phase, now: T
 
 /// The larger of what was shown and what the task of the phase reports, field by field.
 fn running_progress(node: Option<&Node>, kind: ProgressKind, before: &PhaseProgress) -> PhaseProgress {
-    let reported = node.map_or(0, |node| reported_percent(node, kind));
-    let percent = reported.max(phase_floor(Some(before))).min(MAX_INCOMPLETE);
+    let percent = node.map_or(0, shown_percent).max(phase_floor(Some(before))).min(MAX_INCOMPLETE);
     let counts = |unit: Unit| node.and_then(|node| node.counts(unit));
+    let size_downloaded_b = counts(Unit::Downloaded).and_then(transferred).max(before.size_downloaded_b);
+    let size_uploaded_b = counts(Unit::Uploaded).and_then(transferred).max(before.size_uploaded_b);
+    let estimate = |unit: Unit, shown: Option<i64>, moved: Option<i64>| {
+        counts(unit).and_then(total).or(shown).map(|estimate| estimate.max(moved.unwrap_or(0)))
+    };
     PhaseProgress {
         progress_percent: Some(percent::format(percent)),
-        size_downloaded_b: counts(Unit::Downloaded).and_then(transferred).max(before.size_downloaded_b),
-        size_uploaded_b: counts(Unit::Uploaded).and_then(transferred).max(before.size_uploaded_b),
-        estimated_download_size_b: counts(Unit::Downloaded).and_then(total).or(before.estimated_download_size_b),
-        estimated_upload_size_b: counts(Unit::Uploaded).and_then(total).or(before.estimated_upload_size_b),
+        size_downloaded_b,
+        size_uploaded_b,
+        estimated_download_size_b: estimate(Unit::Downloaded, before.estimated_download_size_b, size_downloaded_b),
+        estimated_upload_size_b: estimate(Unit::Uploaded, before.estimated_upload_size_b, size_uploaded_b),
         estimated_time_seconds: node.and_then(|node| seconds_left(node, kind)).map(signed),
         ..before.clone()
     }
 }
 
-/// A short transfer reports its bytes when it ends. The estimates that were shown stay: at the end there is nothing to estimate.
-fn with_last_bytes(ended: PhaseProgress, before: &PhaseProgress) -> PhaseProgress {
+/// A short transfer reports its bytes when it ends, also that there were none to send. The estimates that were shown stay: at the
+/// end there is nothing to estimate.
+fn with_last_bytes(ended: PhaseProgress, node: Option<&Node>, before: &PhaseProgress) -> PhaseProgress {
+    let done = |unit: Unit| node.and_then(|node| node.counts(unit)).map(|counts| signed(counts.done));
     PhaseProgress {
+        size_downloaded_b: ended.size_downloaded_b.or(done(Unit::Downloaded)),
+        size_uploaded_b: ended.size_uploaded_b.or(done(Unit::Uploaded)),
         estimated_download_size_b: before.estimated_download_size_b.or(ended.estimated_download_size_b),
         estimated_upload_size_b: before.estimated_upload_size_b.or(ended.estimated_upload_size_b),
         ..ended
     }
-}
-
-fn reported_percent(node: &Node, kind: ProgressKind) -> Hundredths {
-    let step = Step::from_count(node.counts(Unit::Steps).map_or(0, Counts::settled));
-    let bytes = node.counts(Unit::Bytes);
-    let bytes = bytes.map(|bytes| Bytes { done: bytes.settled(), total: bytes.total.value() });
-    percent::running(kind, step, bytes.unwrap_or_default())
 }
 
 /// The bytes transferred, once they are reported: restic reports them at the end, but its total before.
@@ -221,6 +248,7 @@ mod tests {
 
     use super::*;
     use crate::functions::{Direction, PhaseMeters, TransferProgress};
+    use crate::percent::Step;
     use crate::results::{Outputs, PhaseIndex, PhaseRef};
 
     const FIRST: PhaseRef = PhaseRef { action: 0, phase: PhaseIndex::Core(0) };
@@ -231,6 +259,7 @@ mod tests {
         clock: VirtualClock,
         tree: Operation,
         task: Task,
+        _last: Task,
         meters: PhaseMeters,
         results: ActionSetResults,
         shown: ActionSetStatus,
@@ -251,12 +280,17 @@ mod tests {
             let mut results = ActionSetResults::new([(&spec, &action)]);
             results.resume(&saved).unwrap();
             results.start();
-            let task = tree.root().child("act").planned("p");
+            tree.root().equal_weights();
+            let action = tree.root().child("act");
+            action.equal_weights();
+            let (task, last) = (action.planned("p"), action.planned("last"));
+            last.shares(0);
             let kind = results.actions()[0].phases[0].progress;
             results.set_task(FIRST, task.path());
             results.begin(FIRST);
             task.start();
-            Self { meters: PhaseMeters::new(kind, task.clone()), clock, tree, task, results, shown: saved }
+            let meters = PhaseMeters::new(kind, task.clone());
+            Self { meters, clock, tree, task, _last: last, results, shown: saved }
         }
 
         /// The same ActionSet in the process that takes over.
@@ -446,5 +480,45 @@ mod tests {
         assert_eq!(times(&mut set), first);
         set.report(20, Some(100));
         assert!(times(&mut set) > first);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { cases: 10_000, failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn no_estimate_is_less_than_what_was_transferred(
+            phases in proptest::collection::vec(proptest::array::uniform4(proptest::option::of(0..i64::MAX / 8)), 0..5),
+        ) {
+            let phase = |[size_downloaded_b, size_uploaded_b, download, upload]: [Option<i64>; 4]| {
+                let mut tree = PhaseProgress { size_downloaded_b, size_uploaded_b, ..PhaseProgress::default() };
+                (tree.estimated_download_size_b, tree.estimated_upload_size_b) = (download, upload);
+                Phase { progress: Some(tree), ..Phase::default() }
+            };
+            let phases: Vec<Phase> = phases.into_iter().map(phase).collect();
+            let all = sizes(&phases.iter());
+            let holds = |moved: Option<i64>, estimate: Option<i64>| estimate.is_none_or(|estimate| moved.unwrap_or(0) <= estimate);
+            proptest::prop_assert!(holds(all.size_uploaded_b, all.estimated_upload_size_b));
+            proptest::prop_assert!(holds(all.size_downloaded_b, all.estimated_download_size_b));
+        }
+    }
+
+    #[test]
+    fn the_tree_and_the_status_show_one_percentage_with_a_defer_phase_and_without() {
+        let mut set = Fixture::new("KubeTask");
+        for (step, bytes, percent) in [
+            (Step::Prerequisites, 0, "0.00"),
+            (Step::Execution, 0, "33.33"),
+            (Step::Execution, 50, "49.99"),
+            (Step::Cleanup, 100, "66.66"),
+        ] {
+            set.meters.reach(step);
+            set.report(bytes, Some(100));
+            assert_eq!(set.percents(), percents(percent, percent));
+            let tree = set.tree.snapshot();
+            for path in ["", "act", "act/p"] {
+                let shown = tree.node(path).and_then(|node| node.percent).map(|percent| percent.to_string());
+                assert_eq!(shown.as_deref(), Some(percent), "{path}: the same digits, and no mark");
+            }
+        }
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_observe::{ClusterState, Kind, Overview};
 use plimsoll_progress::view::{left_text, rows, rows_within};
-use plimsoll_progress::{Operation, Speed, Task, Total, Trees, Unit, VirtualClock};
+use plimsoll_progress::{
+    Ending, Operation, Percent, Snapshot, Speed, Task, Total, Trees, Unit, VirtualClock, truncate,
+};
 use plimsoll_progress_stream::AccessToken;
 use plimsoll_serve::{Dashboard, DashboardSettings};
 use serde_json::{Value, json};
@@ -21,6 +23,7 @@ const UID: &str = "the-uid";
 fn backup() -> (Operation, Vec<Task>) {
     let clock = VirtualClock::new();
     let operation = Operation::new("backup-nightly", clock.clock());
+    operation.begin_epoch(7);
     let reading = operation.root().child("reading");
     let items = reading.meter(Unit::Items);
     items.set_total(Total::Final(4000));
@@ -57,6 +60,89 @@ fn numbers(value: &Value) -> (Option<u64>, Option<[u64; 2]>) {
     (value["rate"].as_u64(), serde_json::from_value(value["secondsLeft"].clone()).ok())
 }
 
+/// The percentage and the token, as a program reads them.
+fn identity(value: &Value) -> (String, String) {
+    let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    (text("percent"), text("token"))
+}
+
+/// A cluster in which nothing but objects tell of an operation: the Backup in this phase, and its Operation with a cut tree.
+fn written(tree: &Snapshot, phase: &str) -> ClusterState {
+    let summary = plimsoll_operations::projection::summary(tree, Timestamp::UNIX_EPOCH);
+    let mut backup = object();
+    backup["status"]["phase"] = json!(phase);
+    backup["status"]["plimsoll"] = serde_json::to_value(&summary).unwrap();
+    let operation = json!({ "metadata": { "name": "backup-nightly", "namespace": "velero" },
+        "spec": { "subject": { "uid": UID } },
+        "status": { "plimsoll": summary, "tree": truncate::ended(tree) } });
+    let now = "2026-01-01T00:01:00Z".parse().unwrap();
+    ClusterState::new("velero", now).with(Kind::Backup, backup).with(Kind::Operation, operation)
+}
+
+#[test]
+fn an_operation_that_has_ended_shows_the_same_numbers_on_every_surface_and_after_a_restart_of_the_server() {
+    let endings = [
+        (Ending::Succeeded, "Completed"),
+        (Ending::Succeeded, "PartiallyFailed"),
+        (Ending::Failed("disk full".into()), "Failed"),
+        (Ending::Cancelled("asked to".into()), "Failed"),
+    ];
+    for (ending, phase) in endings {
+        let (operation, _tasks) = backup();
+        let before = operation.snapshot();
+        operation.end(ending);
+        let tree = operation.snapshot();
+        let wanted = (tree.percent().unwrap().to_string(), tree.token.unwrap().to_string());
+        assert!(tree.token > before.token, "other numbers have another token");
+        let cluster = written(&tree, phase);
+        let backup = &cluster.all(Kind::Backup)[0];
+        assert_eq!(identity(backup.at("/status/plimsoll").unwrap()), wanted, "{phase}: the custom resource");
+        let line = Overview::default().list_operations(&cluster).remove(0);
+        assert_eq!(identity(&serde_json::to_value(&line).unwrap()), wanted, "{phase}: top -o json");
+        let watched = events::observed_as_value(backup, &line.explanation);
+        assert_eq!(identity(&watched), wanted, "{phase}: watch --events json");
+        let subject =
+            Subject { kind: names::ResourceKind::Backup, object: backup.at("").unwrap().clone(), operation: None };
+        assert_eq!(identity(&events::as_value(&subject, None)), wanted, "{phase}: --wait --events json");
+        let shown = line.explanation.tree;
+        assert_eq!(shown.sum(Unit::Bytes), tree.sum(Unit::Bytes), "{phase}: bytes");
+        let durations = |tree: &Snapshot| -> Vec<_> {
+            tree.nodes.iter().map(|node| (node.path.clone(), node.ages.elapsed, node.percent)).collect()
+        };
+        assert_eq!(durations(&shown), durations(&tree), "{phase}: durations");
+        // Without its Operation the percentage is still the one that was written.
+        let mut alone = ClusterState::new("velero", "2026-01-01T00:01:00Z".parse().unwrap());
+        alone.add(backup.clone());
+        let line = Overview::default().list_operations(&alone).remove(0);
+        assert_eq!(line.explanation.tree.percent().unwrap().to_string(), wanted.0, "{phase}: a sketch");
+    }
+}
+
+#[test]
+fn when_the_stream_is_lost_the_custom_resources_show_nothing_less() {
+    let (operation, tasks) = backup();
+    let older = operation.snapshot();
+    tasks[0].meter(Unit::Bytes).add(200 << 20);
+    tasks[2].meter(Unit::Items).add(500);
+    let live = operation.snapshot();
+    assert!(live.percent().map(Percent::hundredths) > older.percent().map(Percent::hundredths));
+    let trees = Trees::default();
+    let observer = operation.observer();
+    let shown = trees.register(UID, move || Some(observer.snapshot()));
+    let mut overview = Overview::with_trees(trees);
+    let cluster = written(&older, "InProgress");
+    let numbers = |overview: &mut Overview| {
+        let line = overview.list_operations(&cluster).remove(0);
+        let tree = line.explanation.tree;
+        (tree.percent().map(Percent::hundredths), tree.sum(Unit::Bytes).map(|bytes| bytes.settled()), tree.token)
+    };
+    let (percent, bytes, token) = numbers(&mut overview);
+    assert_eq!(token, live.token);
+    drop(shown);
+    assert_eq!(numbers(&mut overview), (percent, bytes, None), "raised numbers are those of no token");
+    assert_eq!(numbers(&mut Overview::default()).2, older.token, "another reader sees what was written");
+}
+
 #[test]
 fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     let (operation, _tasks) = backup();
@@ -65,6 +151,7 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     assert_eq!((rate, unit), (Some(8 << 20), Unit::Bytes));
     let left = left.unwrap();
     let wanted = (rate, Some([left.low, left.high]));
+    let named = (tree.percent().unwrap().to_string(), tree.token.unwrap().to_string());
     let words = ("8.0 MiB/s".to_owned(), left_text(left));
 
     // What is drawn, however little of it.
@@ -77,13 +164,16 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     // The custom resource, and what reads it.
     let summary = serde_json::to_value(plimsoll_operations::projection::summary(&tree, Timestamp::UNIX_EPOCH)).unwrap();
     assert_eq!((numbers(&summary), &summary["unit"]), (wanted, &json!("bytes")));
+    assert_eq!(identity(&summary), named);
     let mut written = object();
     written["status"]["plimsoll"] = summary;
     let subject = Subject { kind: names::ResourceKind::Backup, object: written, operation: None };
     let event = events::as_value(&subject, None);
     assert_eq!((numbers(&event), &event["unit"]), (wanted, &json!("bytes")), "{event}");
+    assert_eq!(identity(&event), named);
     let event = events::as_value(&subject, Some(&tree));
     assert_eq!((numbers(&event), &event["unit"]), (wanted, &json!("bytes")), "{event}");
+    assert_eq!(identity(&event), named);
 
     // The observer, with the tree in the memory of the server.
     let trees = Trees::default();
@@ -93,17 +183,20 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     let line = Overview::with_trees(trees).list_operations(&cluster).remove(0);
     let listed = serde_json::to_value(&line).unwrap();
     assert_eq!((numbers(&listed), &listed["unit"]), (wanted, &json!("bytes")), "{listed}");
+    assert_eq!(identity(&listed), named);
     let cells = Cells::of(&line);
     assert_eq!((cells.rate, cells.left), words);
     let watched = events::observed_as_value(&cluster.all(Kind::Backup)[0], &line.explanation);
     assert_eq!(numbers(&watched), wanted, "{watched}");
+    assert_eq!(identity(&watched), named);
     assert!(line.explanation.headline.contains(&format!("{} left", words.1)), "{}", line.explanation.headline);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dashboard_and_the_metrics_agree() {
     let (operation, _tasks) = backup();
-    let speed = operation.snapshot().speed();
+    let tree = operation.snapshot();
+    let (speed, token_of_tree) = (tree.speed(), tree.token.unwrap());
     let left = speed.left.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let api = plimsoll_local::Api::open(directory.path()).await.unwrap();
@@ -144,6 +237,8 @@ async fn the_dashboard_and_the_metrics_agree() {
     assert_eq!((text(&detail["row"]["rate"]), text(&detail["row"]["left"])), words, "{detail:#}");
     assert_eq!((text(&detail["tree"][0]["rate"]), text(&detail["tree"][0]["left"])), words, "{detail:#}");
     assert_eq!(detail["unit"], "bytes");
+    assert_eq!(text(&detail["row"]["token"]), token_of_tree.to_string());
+    assert_eq!(text(&detail["row"]["percent"]), format!("{} %", tree.percent().unwrap()));
     let point = detail["trail"].as_array().unwrap().last().unwrap();
     assert_eq!((point["rate"].as_u64(), &point["left"]), (speed.rate, &json!([left.low, left.high])), "{point}");
     let metrics = ask("/metrics").await;
@@ -155,6 +250,10 @@ async fn the_dashboard_and_the_metrics_agree() {
     let as_float = |number: u64| number as f64;
     let close = |shown: f64, wanted: u64| (shown - as_float(wanted)).abs() < 0.5;
     assert!(close(sample("plimsoll_operation_rate{", "unit=\"bytes\""), speed.rate.unwrap()), "{metrics}");
+    let epoch = format!("epoch=\"{}\"", token_of_tree.epoch);
+    assert!(close(sample("plimsoll_operation_sequence{", &epoch), token_of_tree.sequence), "{metrics}");
+    let bytes = tree.sum(Unit::Bytes).unwrap();
+    assert!(close(sample("plimsoll_operation_done{", "unit=\"bytes\""), bytes.settled()), "{metrics}");
     assert!(close(sample("plimsoll_operation_seconds_left{", "bound=\"low\""), left.low), "{metrics}");
     assert!(close(sample("plimsoll_operation_seconds_left{", "bound=\"high\""), left.high), "{metrics}");
 }

@@ -2,13 +2,12 @@
 
 use jiff::Timestamp;
 use plimsoll_observe::{Explanation, Object, Verdict};
-use plimsoll_progress::view::Look;
-use plimsoll_progress::{Counts, Snapshot, State, Unit};
+use plimsoll_progress::{Counts, Percent, Snapshot, State, Unit};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::subjects::{Subject, operation_name};
-use crate::{observation, output, wait};
+use crate::{observation, output};
 
 /// Raised when a field changes its meaning or goes. New fields may come at any time.
 const VERSION: u32 = 1;
@@ -36,6 +35,9 @@ struct Event {
     unit: Option<Unit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds_left: Option<[u64; 2]>,
+    /// Which numbers these are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
     /// Where the seconds left come from: `pace`, `history` or `plan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
@@ -47,6 +49,8 @@ struct Event {
     waits: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     current: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stalled: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +100,10 @@ impl Events {
         self.emit_event(Event { source, ..observed(object, explanation, Timestamp::now()) });
     }
 
-    fn emit_event(&mut self, event: Event) {
+    fn emit_event(&mut self, mut event: Event) {
+        if let Some(last) = &self.last {
+            event.hold(last);
+        }
         let known = self.last.as_ref().is_some_and(|last| Event { time: event.time.clone(), ..last.clone() } == event);
         if !known && let Ok(text) = serde_json::to_string(&event) {
             output::line(text);
@@ -108,12 +115,7 @@ impl Events {
 fn event(subject: &Subject, now: Timestamp) -> Event {
     let (items, outcome) = (subject.items(), subject.outcome());
     let live = |pointer: &str| subject.object.pointer(pointer).filter(|value| outcome.is_none() && !value.is_null());
-    let rows = if outcome.is_none() && subject.tree().is_some() { wait::rows(subject) } else { Vec::new() };
-    let waits: Vec<_> = rows
-        .iter()
-        .filter(|row| row.look == Look::Waiting)
-        .map(|row| format!("{}: {}", row.label, row.detail))
-        .collect();
+    let waits = subject.tree().filter(|_| outcome.is_none()).map(|tree| waits(&tree)).unwrap_or_default();
     let stalled = live("/status/plimsoll/stalled").cloned();
     Event {
         version: VERSION,
@@ -135,11 +137,13 @@ fn event(subject: &Subject, now: Timestamp) -> Event {
         rate: live("/status/plimsoll/rate").and_then(Value::as_u64),
         unit: live("/status/plimsoll/unit").and_then(|unit| serde_json::from_value(unit.clone()).ok()),
         seconds_left: live("/status/plimsoll/secondsLeft").and_then(|left| serde_json::from_value(left.clone()).ok()),
+        token: subject.text("/status/plimsoll/token").map(str::to_owned),
         from: live("/status/plimsoll/from").and_then(Value::as_str).map(str::to_owned),
         estimate: live("/status/plimsoll/estimate").and_then(Value::as_str).map(str::to_owned),
         waits_for: live("/status/plimsoll/waitsFor").and_then(Value::as_str).map(str::to_owned),
         waits,
         current: live("/status/plimsoll/task").and_then(Value::as_str).map(str::to_owned),
+        verdict: live("/status/plimsoll/verdict").and_then(Value::as_str).map(str::to_owned),
         stalled,
         failure_reason: subject.failure().map(str::to_owned),
         validation_errors: subject.texts("/status/validationErrors"),
@@ -152,12 +156,11 @@ fn event(subject: &Subject, now: Timestamp) -> Event {
 /// Puts in what the server knows and has not written yet.
 fn refresh(event: &mut Event, tree: &Snapshot, now: Timestamp) {
     event.source = Source::Server;
+    event.token = tree.token.map(|token| token.to_string());
     event.percent = tree.percent().map(|percent| percent.to_string()).or_else(|| event.percent.take());
-    let stages = tree.nodes.iter().filter(|node| node.parent_path() == Some(""));
-    let counts = stages.filter_map(|stage| stage.counts(Unit::Items)).max_by_key(|counts| counts.settled());
-    if let Some(counts) = counts.filter(|counts| counts.settled() >= event.done + event.skipped + event.failed) {
+    if let Some(counts) = tree.sum(Unit::Items) {
         (event.done, event.skipped, event.failed) = (counts.done, counts.skipped, counts.failed);
-        event.total = counts.total.value().or(event.total);
+        event.total = counts.total.value();
     }
     let speed = tree.speed();
     event.rate = speed.rate;
@@ -166,6 +169,7 @@ fn refresh(event: &mut Event, tree: &Snapshot, now: Timestamp) {
     event.explain(tree);
     event.waits = waits(tree);
     event.current = tree.current().map(|node| node.label().to_string());
+    event.verdict = tree.verdict().map(|verdict| verdict.name().to_owned());
     event.stalled = tree.stall.as_ref().map(|stall| {
         json!({ "task": &*stall.task, "since": format!("{:.0}", now - stall.age), "reason": stall.reason.reason(),
             "message": &*stall.message })
@@ -176,6 +180,23 @@ fn refresh(event: &mut Event, tree: &Snapshot, now: Timestamp) {
 }
 
 impl Event {
+    /// Shows nothing less than `last` did: another source may be a little older. Then these are not the numbers of its token.
+    fn hold(&mut self, last: &Self) {
+        let percent = |event: &Self| event.percent.as_deref().and_then(|text| text.parse::<Percent>().ok());
+        let numbers = |event: &Self| (event.percent.clone(), event.done, event.skipped, event.failed, event.total);
+        let given = numbers(self);
+        if percent(self).map(Percent::hundredths) < percent(last).map(Percent::hundredths) {
+            self.percent.clone_from(&last.percent);
+        }
+        self.done = self.done.max(last.done);
+        self.skipped = self.skipped.max(last.skipped);
+        self.failed = self.failed.max(last.failed);
+        self.total = self.total.map(|total| total.max(self.done + self.skipped + self.failed));
+        if numbers(self) != given {
+            self.token = None;
+        }
+    }
+
     /// Why the time left is what it is.
     fn explain(&mut self, tree: &Snapshot) {
         let why = tree.explanation();
@@ -223,11 +244,13 @@ fn observed(object: &Object, explanation: &Explanation, now: Timestamp) -> Event
         rate: speed.rate.filter(|_| !ended),
         unit: speed.rate.filter(|_| !ended).map(|_| speed.unit),
         seconds_left: speed.left.filter(|_| !ended).map(|left| [left.low, left.high]),
+        token: explanation.tree.token.map(|token| token.to_string()),
         from: None,
         estimate: None,
         waits_for: None,
         waits: if ended { Vec::new() } else { waits(&explanation.tree) },
         current: explanation.tree.current().filter(|_| !ended).map(|node| node.label().to_string()),
+        verdict: explanation.tree.verdict().filter(|_| !ended).map(|verdict| verdict.name().to_owned()),
         stalled,
         failure_reason: object.some_text("/status/failureReason").map(str::to_owned),
         validation_errors: object.texts("/status/validationErrors").into_iter().map(str::to_owned).collect(),
@@ -303,6 +326,22 @@ mod tests {
             (event.percent.as_deref(), event.waits),
             (Some("70.00"), vec!["reading: the API server".to_owned()])
         );
+    }
+
+    #[test]
+    fn an_older_source_shows_nothing_less_and_names_no_token() {
+        let of = |percent: &str, done: u64, token: &str| {
+            let object = json!({ "metadata": { "name": "x" }, "status": { "phase": "InProgress",
+                "progress": { "totalItems": 9, "itemsBackedUp": done }, "plimsoll": { "percent": percent, "token": token } } });
+            event(&Subject { kind: ResourceKind::Backup, object, operation: None }, Timestamp::UNIX_EPOCH)
+        };
+        let live = of("~60.00", 6, "5-9");
+        let mut written = of("~40.00", 4, "5-3");
+        written.hold(&live);
+        assert_eq!((written.percent.as_deref(), written.done, written.token), (Some("~60.00"), 6, None));
+        let mut next = of("~70.00", 7, "5-12");
+        next.hold(&live);
+        assert_eq!((next.percent.as_deref(), next.done, next.token.as_deref()), (Some("~70.00"), 7, Some("5-12")));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct PluginTransfer {
     #[serde(skip)]
     pub of: String,
     #[serde(skip)]
+    pub verdict: String,
+    #[serde(skip)]
     pub stalled: String,
     #[serde(skip)]
     pub created: Option<Timestamp>,
@@ -91,6 +93,7 @@ impl PluginTransfer {
                 Direction::Backup => "/metadata/labels/velero.io~1backup-name",
                 Direction::Restore => "/metadata/labels/velero.io~1restore-name",
             }),
+            verdict: text("/status/plimsoll/verdict"),
             stalled: text("/status/plimsoll/stalled/message"),
             created: text("/metadata/creationTimestamp").parse().ok(),
             volume,
@@ -210,6 +213,8 @@ impl From<&PluginTransfer> for Transfer {
             doing: said.clone().filter(|_| !ended),
             rate: work.rate,
             seconds_left: work.seconds_left,
+            verdict: some(&work.verdict).filter(|_| !ended),
+            token: None,
             stalled: some(&work.stalled).filter(|_| !ended),
             message: said.filter(|_| ended),
             snapshot: some(&work.snapshot),

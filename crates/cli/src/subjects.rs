@@ -108,6 +108,7 @@ impl Subject {
             total,
             ..Counts::zero(Unit::Items)
         }
+        .covered()
     }
 
     /// The tree, as the leader last wrote it.

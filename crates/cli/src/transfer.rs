@@ -11,7 +11,7 @@ use plimsoll_api::labels;
 use plimsoll_api::summary::ProgressSummary;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
-use plimsoll_progress::percent_string;
+use plimsoll_progress::{Counts, Total, Unit, percent_string};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -86,6 +86,12 @@ pub struct Transfer {
     pub rate: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<[u64; 2]>,
+    /// `Stalled`, `Spinning`, `Crawling` or `Quiet`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// Which numbers these are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,6 +144,8 @@ impl<K: TransferObject> From<&K> for Transfer {
             doing: live.doing.filter(|_| !phase.is_ended()),
             rate: count(live.rate),
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
+            verdict: live.verdict.filter(|_| !phase.is_ended()),
+            token: live.token,
             stalled: live.stalled.and_then(|stall| stall.message),
             message: some(object.message().map(str::to_owned)),
             snapshot: some(fields.snapshot),
@@ -163,6 +171,17 @@ impl Transfer {
     /// Whether it is the data of a snapshot, and not of a pod's volume.
     pub fn is_data_movement(&self) -> bool {
         self.pod == NO_POD
+    }
+
+    /// Its bytes. A total that may still grow is an estimate.
+    pub fn bytes(&self) -> Counts {
+        let total = self.total_bytes.filter(|total| *total > 0);
+        let total = match (total, self.is_estimate && !self.is_ended()) {
+            (None, _) => Total::Unknown,
+            (Some(total), true) => Total::Growing(total),
+            (Some(total), false) => Total::Final(total),
+        };
+        Counts { done: self.bytes_done.unwrap_or(0), total, ..Counts::zero(Unit::Bytes) }.covered()
     }
 
     /// How far it is, marked while the total may grow. 100 only at a good end.

@@ -15,7 +15,7 @@ use plimsoll_api::client_error::error_text;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_observe::Explanation;
 use plimsoll_progress::view::{self, Row};
-use plimsoll_progress::{Percent, Snapshot, Unit};
+use plimsoll_progress::{Percent, Ratchet, Snapshot, Unit};
 
 use crate::args::names::{Reference, ResourceKind};
 use crate::args::options::EventFormat;
@@ -36,16 +36,18 @@ enum WatchEvent {
 
 /// How progress is shown.
 enum ProgressOutput {
-    Display { display: ProgressDisplay, said: String },
+    Display { display: ProgressDisplay, said: String, shown: Ratchet },
     Events(Box<Events>),
 }
 
 impl ProgressOutput {
     fn update(&mut self, subject: &Subject, leaders: Option<&Snapshot>, explanation: Option<&Explanation>) {
         match self {
-            Self::Display { display, said } => {
+            Self::Display { display, said, shown } => {
                 let notes = explanation.map(observation::notes).unwrap_or_default();
-                display.show(&drawn(subject, leaders, &notes, draw::max_rows()));
+                // The written tree is a little older than the one in the server's memory.
+                let tree = leaders.cloned().or_else(|| written_tree(subject)).map(|tree| shown.show(tree));
+                display.show(&drawn(subject, tree.as_ref(), &notes, draw::max_rows()));
                 if !display.is_drawn() {
                     observation::print_cause(said, explanation);
                 }
@@ -105,7 +107,9 @@ pub async fn follow(
     let (trees, _following) = observation::leader_trees(client, namespace);
     let mut show = match events {
         Some(EventFormat::Json) => ProgressOutput::Events(Box::default()),
-        None => ProgressOutput::Display { display: ProgressDisplay::new(), said: String::new() },
+        None => {
+            ProgressOutput::Display { display: ProgressDisplay::new(), said: String::new(), shown: Ratchet::default() }
+        }
     };
     let mut explainer = StallExplainer::new(client, namespace, trees.clone());
     let mut last_event = Instant::now();
@@ -177,19 +181,20 @@ fn observed_kind(kind: ResourceKind) -> Option<plimsoll_observe::Kind> {
 
 /// The tree with the fresher counters of the object.
 pub fn rows(subject: &Subject) -> Vec<Row> {
-    drawn(subject, None, &[], draw::DEFAULT_ROWS)
+    drawn(subject, written_tree(subject).as_ref(), &[], draw::DEFAULT_ROWS)
 }
 
-/// The tree of the leader, else the one it wrote, and notes below it.
-fn drawn(subject: &Subject, leaders: Option<&Snapshot>, notes: &[Row], most: usize) -> Vec<Row> {
-    let written = || {
-        let mut tree = subject.tree()?;
-        refresh(&mut tree, subject);
-        Some(tree)
-    };
-    let tree = leaders.cloned().or_else(written);
+/// The tree that the server wrote, with the fresher counters of the object.
+fn written_tree(subject: &Subject) -> Option<Snapshot> {
+    let mut tree = subject.tree()?;
+    refresh(&mut tree, subject);
+    Some(tree)
+}
+
+/// The rows of a tree, and notes below it.
+fn drawn(subject: &Subject, tree: Option<&Snapshot>, notes: &[Row], most: usize) -> Vec<Row> {
     let Some(tree) = tree else { return std::iter::once(subject_row(subject)).chain(notes.iter().cloned()).collect() };
-    let mut rows = observation::with_notes(&tree, notes, most);
+    let mut rows = observation::with_notes(tree, notes, most);
     if let Some(root) = rows.first_mut() {
         root.label = format!("{} {}", subject.kind.word(), subject.name());
     }
@@ -197,6 +202,8 @@ fn drawn(subject: &Subject, leaders: Option<&Snapshot>, notes: &[Row], most: usi
 }
 
 fn refresh(tree: &mut Snapshot, subject: &Subject) {
+    // Numbers of two moments have no token.
+    tree.token = None;
     let items = subject.items();
     for node in tree.nodes.iter_mut().filter(|node| node.parent_path() == Some("")) {
         let counts = node.meters.iter_mut().find(|counts| counts.unit == Unit::Items);

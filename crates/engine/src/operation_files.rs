@@ -8,7 +8,7 @@ use futures::StreamExt;
 use plimsoll_archive::codec;
 use plimsoll_archive::proof::FileDigest;
 use plimsoll_progress::{Task, Total, Unit};
-use plimsoll_store::Store;
+use plimsoll_store::{Store, Upload};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -58,7 +58,7 @@ impl<'a> OperationFiles<'a> {
         for (key, path) in self.spooled {
             guard.check_effect()?;
             task.say(&key);
-            RetryPolicy::default().run(task, || upload(store, &key, path)).await?;
+            RetryPolicy::default().run(task, || upload(store, &key, path, task)).await?;
             steps.add(1);
         }
         Ok(())
@@ -94,8 +94,15 @@ pub async fn file_digest(path: &Path) -> Result<FileDigest, Error> {
     hashing.await.map_err(std::io::Error::other).flatten().map_err(|error| Error::scratch(path, error))
 }
 
+/// Makes an uploaded object visible. A store joins the parts of a large one for minutes, and reports nothing meanwhile.
+pub(crate) async fn complete_upload(mut upload: Upload, key: &str, task: &Task) -> Result<(), Error> {
+    upload.flush().await?;
+    let _waiting = task.wait_quietly(format!("waiting for the store to complete {key}"), None);
+    Ok(upload.finish().await?)
+}
+
 /// Copies a spooled file into the location, chunk by chunk.
-async fn upload(store: &Store, key: &str, path: &Path) -> Result<(), Error> {
+async fn upload(store: &Store, key: &str, path: &Path, task: &Task) -> Result<(), Error> {
     let mut file = tokio::fs::File::open(path).await.map_err(|e| Error::scratch(path, e))?;
     let mut upload = store.upload(key).await?;
     loop {
@@ -106,6 +113,5 @@ async fn upload(store: &Store, key: &str, path: &Path) -> Result<(), Error> {
         }
         upload.write(chunk.freeze()).await?;
     }
-    upload.finish().await?;
-    Ok(())
+    Box::pin(complete_upload(upload, key, task)).await
 }

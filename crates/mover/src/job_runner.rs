@@ -118,7 +118,7 @@ fn perform(job: &Job, session: &Session) -> Result<Outcome> {
         Work::Backup(backup) => mover.backup(backup, session).map(Outcome::Backup),
         Work::Restore(restore) => {
             let outcome = mover.restore(restore, session)?;
-            session.task.say("flushing the volume");
+            let _waiting = session.task.wait_quietly("flushing the volume", None);
             flush(&restore.directory)?;
             Ok(Outcome::Restore(outcome))
         }
@@ -150,8 +150,8 @@ fn report(job: &Job, operation: &Operation, output: &mut dyn Write, result: &Res
     // If an external program does the work, this process only reads its output.
     let mut io = (job.kind == MoverKind::BuiltIn).then(ProcessIo::of_this_process);
     loop {
-        if io.as_mut().is_some_and(ProcessIo::has_progressed) {
-            operation.root().touch();
+        if let Some(bytes) = io.as_mut().and_then(ProcessIo::take_progress) {
+            operation.root().process_moved(bytes);
         }
         let line = encoder.encode_always(&snapshot(job, operation)).to_line();
         write_line(output, &line).map_err(|error| MoverError::local("write a frame", &error))?;

@@ -6,7 +6,26 @@
 /// Less I/O than this is overhead: frames, status lines, keep-alives.
 const MIN_PROGRESS: u64 = 256 << 10;
 
-/// The I/O counters of a process.
+/// What a process has read and written so far, from any file and socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IoCounters {
+    pub read: u64,
+    pub written: u64,
+}
+
+impl IoCounters {
+    /// Those of a process. `None` without `/proc`.
+    pub(crate) fn of(process: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{process}/io")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        Some(Self { read: field("rchar:")?, written: field("wchar:")? })
+    }
+}
+
+/// The I/O of a process as a sign of progress.
 #[derive(Debug)]
 pub(crate) struct ProcessIo {
     file: String,
@@ -32,15 +51,15 @@ impl ProcessIo {
         io
     }
 
-    /// Whether more than overhead was read or written since the last progress. Always `false` without `/proc`.
-    pub(crate) fn has_progressed(&mut self) -> bool {
-        let Some(Sample { bytes, cost }) = self.read() else { return false };
-        let has_progressed = bytes >= self.counted.saturating_add(MIN_PROGRESS);
-        if has_progressed {
+    /// The bytes that were read or written since the last progress, if they are more than overhead. Always `None` without `/proc`.
+    pub(crate) fn take_progress(&mut self) -> Option<u64> {
+        let Sample { bytes, cost } = self.read()?;
+        let progress = bytes.checked_sub(self.counted).filter(|progress| *progress >= MIN_PROGRESS);
+        if progress.is_some() {
             self.counted = bytes;
         }
         self.counted = self.counted.saturating_add(cost);
-        has_progressed
+        progress
     }
 
     /// Excludes bytes that are known to be overhead: the frames of every second would add up to progress.
@@ -50,8 +69,8 @@ impl ProcessIo {
 
     fn read(&self) -> Option<Sample> {
         let text = std::fs::read_to_string(&self.file).ok()?;
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let bytes = field("rchar:")?.saturating_add(field("wchar:")?);
+        let counters = IoCounters::parse(&text)?;
+        let bytes = counters.read.saturating_add(counters.written);
         Some(Sample { bytes, cost: if self.is_own { text.len() as u64 } else { 0 } })
     }
 }
@@ -75,12 +94,12 @@ mod tests {
         };
         let mut io = ProcessIo { file: file.path().display().to_string(), counted: 5000, is_own: false };
         set_counters(3000, 2000);
-        assert!(!io.has_progressed(), "nothing");
+        assert!(io.take_progress().is_none(), "nothing");
         set_counters(3000, 60_000);
-        assert!(!io.has_progressed(), "overhead");
+        assert!(io.take_progress().is_none(), "overhead");
         set_counters(200_000, 70_000);
-        assert!(io.has_progressed(), "progress, in small steps");
-        assert!(!io.has_progressed(), "no more progress");
+        assert!(io.take_progress().is_some(), "progress, in small steps");
+        assert!(io.take_progress().is_none(), "no more progress");
     }
 
     #[test]
@@ -90,7 +109,7 @@ mod tests {
         for second in 1..=3600_u64 {
             std::fs::write(file.path(), format!("rchar: 0\nwchar: {}\n", second * 1000)).expect("written");
             io.ignore(1000);
-            assert!(!io.has_progressed(), "after {second} s");
+            assert!(io.take_progress().is_none(), "after {second} s");
         }
     }
 
@@ -99,7 +118,7 @@ mod tests {
         // Other tests run in this process, but not in this thread.
         let mut io = ProcessIo::of("thread-self", true);
         for sample in 1..=10_000 {
-            assert!(!io.has_progressed(), "at sample {sample}");
+            assert!(io.take_progress().is_none(), "at sample {sample}");
         }
     }
 
@@ -111,6 +130,6 @@ mod tests {
             &mut std::io::sink(),
         )
         .expect("read");
-        assert!(io.has_progressed());
+        assert!(io.take_progress().is_some());
     }
 }

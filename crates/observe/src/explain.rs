@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_progress::view::{duration_text, left_text};
-use plimsoll_progress::{Snapshot, StallReason, State};
+use plimsoll_progress::{Snapshot, StallReason, StallVerdict, State};
 use serde::Serialize;
 
 use crate::causes::{Cause, Certainty, causes};
@@ -70,7 +70,7 @@ pub struct Explanation {
 pub fn explain(object: &Object, cluster: &ClusterState, tree: Snapshot) -> Explanation {
     let mut causes = causes(object, cluster);
     if causes.iter().all(|cause| cause.expected || cause.certainty == Certainty::Possible) {
-        causes.splice(0..0, failed_liveness(&tree));
+        causes.splice(0..0, known_stall(&tree));
     }
     let verdict = judge(object, &tree, &causes);
     Explanation {
@@ -85,9 +85,11 @@ pub fn explain(object: &Object, cluster: &ClusterState, tree: Snapshot) -> Expla
     }
 }
 
-/// A failed liveness check of our own server or agent: both know more than an observer.
-fn failed_liveness(tree: &Snapshot) -> Option<Cause> {
-    let stall = tree.stall.as_ref().filter(|stall| stall.reason == StallReason::LivenessFailed)?;
+/// What our own server or agent knows better than an observer: a failed liveness check, or activity that comes to nothing.
+fn known_stall(tree: &Snapshot) -> Option<Cause> {
+    let is_known =
+        |reason: StallReason| reason == StallReason::LivenessFailed || reason.verdict() != StallVerdict::Stalled;
+    let stall = tree.stall.as_ref().filter(|stall| is_known(stall.reason))?;
     Some(Cause::new(stall.reason.reason(), Certainty::Certain, format!("{}: {}", stall.task, stall.message)))
 }
 
@@ -138,12 +140,18 @@ fn is_moving(tree: &Snapshot) -> bool {
 fn headline(object: &Object, verdict: Verdict, tree: &Snapshot, causes: &[Cause]) -> String {
     let name = object.reference();
     let first = causes.first().map(|cause| cause.text.as_str()).unwrap_or_default();
-    let silence = tree.stall.as_ref().map(|stall| stall.age);
     match verdict {
         Verdict::Stuck if name.kind == Kind::Schedule => format!("{name} creates no successful backups"),
         Verdict::Stuck if name.kind == Kind::Location => format!("{name} cannot be used"),
-        Verdict::Stuck => match silence {
-            Some(silence) => format!("{name} is stuck: nothing has moved for {}", duration_text(silence)),
+        Verdict::Stuck => match &tree.stall {
+            Some(stall) => {
+                let what = match stall.verdict() {
+                    StallVerdict::Spinning => "spinning, and has gained nothing",
+                    StallVerdict::Crawling => "crawling, below 1 % of its usual rate,",
+                    StallVerdict::Stalled | StallVerdict::Quiet => "stuck: nothing has moved",
+                };
+                format!("{name} is {what} for {}", duration_text(stall.age))
+            }
             None => format!("{name} is stuck"),
         },
         Verdict::Waiting => format!("{name} is waiting, as expected"),

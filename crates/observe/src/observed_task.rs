@@ -52,6 +52,8 @@ pub struct ObservedTask {
     pub hint: Option<String>,
     /// All children have the same weight.
     pub equal_weights: bool,
+    /// As how many children it counts where all weigh the same.
+    pub shares: Option<u32>,
     /// Its child tasks.
     pub children: Vec<ObservedTask>,
 }
@@ -69,6 +71,7 @@ impl ObservedTask {
             item: None,
             hint: None,
             equal_weights: false,
+            shares: None,
             children: Vec::new(),
         }
     }

@@ -89,10 +89,10 @@ fn items(object: &Object) -> Counts {
     let total = match object.number("/status/progress/totalItems") {
         None => Total::Unknown,
         // Velero calls it an estimate, and corrects it both ways.
-        Some(total) if object.phase() == "InProgress" => Total::Growing(total.max(done + skipped + failed)),
-        Some(total) => Total::Final(total.max(done + skipped + failed)),
+        Some(total) if object.phase() == "InProgress" => Total::Growing(total),
+        Some(total) => Total::Final(total),
     };
-    Counts { done, skipped, failed, total, ..Counts::zero(Unit::Items) }
+    Counts { done, skipped, failed, total, ..Counts::zero(Unit::Items) }.covered()
 }
 
 fn volumes(transfers: &[Transfer<'_>], cluster: &ClusterState) -> Option<ObservedTask> {
@@ -127,7 +127,7 @@ fn plugin_operations(object: &Object, moving: bool) -> Option<ObservedTask> {
         "Failed" => TaskStatus::Failed(String::new()),
         _ => TaskStatus::Done,
     };
-    let counts = Counts { done, failed, total: Total::Final(attempted), ..Counts::zero(Unit::Steps) };
+    let counts = Counts { done, failed, total: Total::Final(attempted), ..Counts::zero(Unit::Steps) }.covered();
     let mut observed =
         ObservedTask::new("plugin operations", status).with_times(object.last_write(), object.last_write());
     observed.meters.push(counts);
@@ -151,8 +151,11 @@ fn action_set(object: &Object) -> ObservedTask {
 
 fn one_action(action: &Value, set: &Object, message: &str) -> ObservedTask {
     let deferred = action.get("deferPhase").filter(|phase| phase["name"].as_str().is_some_and(|name| !name.is_empty()));
-    let phases = action["phases"].as_array().into_iter().flatten().chain(deferred);
-    let children: Vec<ObservedTask> = phases.map(|phase| one_phase(phase, set, message)).collect();
+    let phases = action["phases"].as_array().into_iter().flatten();
+    let mut children: Vec<ObservedTask> = phases.map(|phase| one_phase(phase, set, message)).collect();
+    let shares = u32::try_from(children.len()).ok();
+    // As in Kanister, the deferPhase is no part of the percentage.
+    children.extend(deferred.map(|phase| ObservedTask { shares: Some(0), ..one_phase(phase, set, message) }));
     let about = format!("{} {}", action["object"]["kind"].as_str().unwrap_or_default(), named(&action["object"]));
     let status = if children.iter().any(|phase| matches!(phase.status, TaskStatus::Failed(_))) {
         TaskStatus::Failed(String::new())
@@ -164,7 +167,7 @@ fn one_action(action: &Value, set: &Object, message: &str) -> ObservedTask {
         TaskStatus::Running
     };
     let mut observed = ObservedTask::new(format!("{} {}", text(action, "name"), about.trim()), status);
-    observed.equal_weights = true;
+    (observed.equal_weights, observed.shares) = (true, shares);
     observed
         .with_times(set.created(), last_action_report(set))
         .with_end(last_action_report(set))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_progress::view::{Look, duration_text};
-use plimsoll_progress::{Snapshot, Speed, Stall, StallReason, TimeLeft, Trees, Unit};
+use plimsoll_progress::{Node, Percent, Ratchet, Snapshot, Speed, Stall, StallReason, TimeLeft, Trees, Unit};
 use serde::Serialize;
 
 use crate::cluster_state::ClusterState;
@@ -46,6 +46,9 @@ pub struct OperationSummary {
 pub struct Overview {
     operations: HashMap<String, ProgressTracker>,
     volumes: HashMap<String, ProgressTracker>,
+    /// What was shown of each operation and volume, from whichever source.
+    shown: HashMap<String, Ratchet>,
+    shown_volumes: HashMap<String, Ratchet>,
     trees: Trees,
     transfers: Trees,
 }
@@ -55,8 +58,8 @@ pub struct Overview {
 pub struct VolumeProgress<'w> {
     /// The transfer's object.
     pub transfer: Transfer<'w>,
-    /// The tree in the memory of its agent.
-    pub live: Option<Snapshot>,
+    /// Its tree: from the memory of its agent, or what its object shows.
+    pub tree: Snapshot,
     /// Rate and time left while it runs.
     pub speed: Option<Speed>,
 }
@@ -82,12 +85,13 @@ impl Overview {
         let open = all.iter().filter(|transfer| !transfer.is_ended());
         let known: HashSet<String> = open.map(|transfer| key(transfer.object)).collect();
         self.volumes.retain(|key, _| known.contains(key));
+        self.shown_volumes.retain(|key, _| known.contains(key));
         all.into_iter().map(|transfer| self.volume_progress(transfer, cluster)).collect()
     }
 
     fn volume_progress<'w>(&mut self, transfer: Transfer<'w>, cluster: &'w ClusterState) -> VolumeProgress<'w> {
         if transfer.is_ended() {
-            return VolumeProgress { transfer, live: None, speed: None };
+            return VolumeProgress { transfer, tree: transfer.written_tree(), speed: None };
         }
         let live = live_tree(transfer.object, [&self.trees, &self.transfers]);
         // Its own process knows best, then what it has written; else the rate comes from observation.
@@ -96,7 +100,9 @@ impl Overview {
                 let observed = transfer.observed_task(cluster);
                 track(&mut self.volumes, key(transfer.object), &observed, cluster).speed()
             });
-        VolumeProgress { transfer, live, speed: Some(speed) }
+        let shown = self.shown_volumes.entry(key(transfer.object)).or_default();
+        let tree = shown.show(live.as_ref().map_or_else(|| transfer.written_tree(), root_alone));
+        VolumeProgress { transfer, tree, speed: Some(speed) }
     }
 
     /// All operations.
@@ -104,19 +110,36 @@ impl Overview {
         let objects = requested_objects(cluster);
         let known: HashSet<String> = objects.iter().map(|object| key(object)).collect();
         self.operations.retain(|key, _| known.contains(key));
+        self.shown.retain(|key, _| known.contains(key));
         let mut lines: Vec<OperationSummary> = objects.into_iter().map(|object| self.line(object, cluster)).collect();
         // Of running operations the oldest comes first, because others may wait for it. Of ended ones the latest.
         lines.sort_by_key(|line| (rank(line), line.ended_ago, std::cmp::Reverse(line.age)));
         lines
     }
 
-    /// The tree of one object.
+    /// The tree of one object. Nothing that was shown of it goes back, whichever source it comes from now.
     pub fn tree(&mut self, object: &Object, cluster: &ClusterState) -> Snapshot {
         let live = live_tree(object, [&self.trees, &self.transfers]);
-        if let Some(tree) = live.or_else(|| own_tree(object, cluster)) {
-            return tree;
+        let tree = live.or_else(|| own_tree(object, cluster));
+        let tree = tree.unwrap_or_else(|| self.observed_tree(object, cluster));
+        let key = key(object);
+        if !tree.state().is_ended() {
+            return self.shown.entry(key).or_default().show(tree);
         }
-        track(&mut self.operations, key(object), &observed_tree(object, cluster), cluster)
+        // What has ended is shown as it was written from now on.
+        match self.shown.remove(&key) {
+            Some(mut shown) => shown.show(tree),
+            None => tree,
+        }
+    }
+
+    /// The tree that the objects of the cluster show, with the percentage that our own server wrote.
+    fn observed_tree(&mut self, object: &Object, cluster: &ClusterState) -> Snapshot {
+        let mut tree = track(&mut self.operations, key(object), &observed_tree(object, cluster), cluster);
+        if let (Some(root), Some(percent)) = (tree.nodes.first_mut(), written_percent(object)) {
+            root.percent = Some(percent);
+        }
+        tree
     }
 
     /// Explains one object.
@@ -155,6 +178,18 @@ fn track(
         }
         Entry::Vacant(place) => place.insert(ProgressTracker::new(observed, cluster.now)).snapshot(),
     }
+}
+
+/// The root of a volume's tree with all its bytes: the same shape as what its object shows.
+fn root_alone(tree: &Snapshot) -> Snapshot {
+    let root = tree.root().map(|root| Node { meters: tree.sum(Unit::Bytes).into_iter().collect(), ..root.clone() });
+    Snapshot { nodes: root.into_iter().collect(), ..tree.clone() }
+}
+
+/// The percentage that our own server has written: the sketch of an ended operation weighs its parts differently.
+fn written_percent(object: &Object) -> Option<Percent> {
+    let places = ["/status/plimsoll/percent", "/status/progress/percentCompleted"];
+    places.iter().find_map(|place| object.some_text(place)?.parse().ok())
 }
 
 /// The rate and time left that our own server or agent has written.
@@ -219,7 +254,10 @@ fn activity_text(explanation: &Explanation, object: &Object) -> String {
     match explanation.verdict {
         Verdict::Stuck => match (cause, stall) {
             (Some(cause), _) => cause.text.clone(),
-            (None, Some(stall)) => format!("{}: {}: {}", duration_text(stall.age), stall.task, stall.message),
+            (None, Some(stall)) => {
+                let word = stall.verdict().word();
+                format!("{word} for {}: {}: {}", duration_text(stall.age), stall.task, stall.message)
+            }
             (None, None) => phase(object).to_owned(),
         },
         Verdict::Failed | Verdict::PartiallyFailed | Verdict::Refused => {
@@ -291,6 +329,7 @@ impl Serialize for OperationSummary {
         map.serialize_entry("rate", &speed.rate)?;
         map.serialize_entry("unit", &speed.rate.map(|_| speed.unit))?;
         map.serialize_entry("secondsLeft", &speed.left.map(|left| [left.low, left.high]))?;
+        map.serialize_entry("token", &self.explanation.tree.token)?;
         map.serialize_entry("causes", &self.explanation.causes)?;
         map.end()
     }

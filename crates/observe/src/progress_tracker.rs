@@ -169,6 +169,9 @@ impl ProgressTracker {
         if node.observed.equal_weights {
             task.equal_weights();
         }
+        if let Some(shares) = node.observed.shares {
+            task.shares(shares);
+        }
         self.tasks.insert(node.key.clone(), TrackedTask { task, wait: None, quiet: false, ended: false });
     }
 

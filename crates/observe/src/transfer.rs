@@ -1,10 +1,11 @@
 //! Volume transfers: one view of six kinds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_api::labels;
-use plimsoll_progress::{Percent, Total, Unit};
+use plimsoll_progress::{Counts, Node, Percent, Snapshot, State, Total, Unit};
 
 use crate::cluster_state::ClusterState;
 use crate::evidence::sanitize;
@@ -143,12 +144,33 @@ impl<'w> Transfer<'w> {
         let total = self.object.number("/status/progress/totalBytes").filter(|total| *total > 0);
         let known = total.or_else(|| self.object.number("/spec/snapshotSize").filter(|size| *size > 0));
         let total = match known {
-            Some(total) if self.end() == Some(TransferEnd::Done) => Total::Final(total),
+            Some(total) if self.end() == Some(TransferEnd::Done) => Total::Final(total.max(done)),
             // Velero corrects it while the uploader still scans the volume.
             Some(total) => Total::Growing(total.max(done)),
             None => Total::Unknown,
         };
         (done, total)
+    }
+
+    /// What its object shows, as a tree.
+    pub(crate) fn written_tree(self) -> Snapshot {
+        let (done, total) = self.bytes();
+        let state = match self.end() {
+            None => State::Running,
+            Some(TransferEnd::Done) => State::Done,
+            Some(TransferEnd::Failed) => State::Failed,
+            Some(TransferEnd::Cancelled) => State::Cancelled,
+        };
+        let root = Node {
+            path: Arc::from(""),
+            name: Arc::from(self.object.name()),
+            state,
+            meters: vec![Counts { done, total, ..Counts::zero(Unit::Bytes) }.covered()],
+            percent: self.percent(),
+            ..Node::default()
+        };
+        let token = self.object.some_text("/status/plimsoll/token").and_then(|token| token.parse().ok());
+        Snapshot { operation: Arc::clone(&root.name), nodes: vec![root], stall: None, token, whole: None }
     }
 
     /// The percentage, as reported by its server or computed from its bytes.
@@ -206,7 +228,8 @@ impl<'w> Transfer<'w> {
             observed = observed.with_meter(Unit::Bytes, done, total);
         }
         if let Some(files) = object.number("/status/plimsoll/filesDone") {
-            let all = object.number("/status/plimsoll/totalFiles").map_or(Total::Unknown, Total::Final);
+            let all = object.number("/status/plimsoll/totalFiles");
+            let all = all.map_or(Total::Unknown, |all| Total::Final(all.max(files)));
             observed = observed.with_meter(Unit::Files, files, all);
         }
         observed.item = object.some_text("/status/plimsoll/doing").filter(|_| !self.is_ended()).map(str::to_owned);

@@ -5,12 +5,15 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use plimsoll_progress::Token;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tracing::debug;
 
 /// Longer messages are cut: the API server refuses them.
 const MAX_MESSAGE_LENGTH: usize = 1000;
+/// The annotation with the token of the progress tree at the time of the Event.
+pub const TOKEN_ANNOTATION: &str = "plimsoll.dev/token";
 
 /// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,20 @@ impl EventRecorder {
 
     /// Records an Event about an object. The same message about the same object is counted, not repeated.
     pub async fn record(&self, about: &ObjectReference, event_type: EventType, reason: &str, message: &str) {
-        let event = self.event(about, event_type, reason, message);
+        self.record_at(about, event_type, reason, message, None).await;
+    }
+
+    /// The same, with the token of the tree that it speaks of as an annotation.
+    pub async fn record_at(
+        &self,
+        about: &ObjectReference,
+        event_type: EventType,
+        reason: &str,
+        message: &str,
+        token: Option<Token>,
+    ) {
+        let mut event = self.event(about, event_type, reason, message);
+        event.metadata.annotations = token.map(|token| [(TOKEN_ANNOTATION.to_owned(), token.to_string())].into());
         let name = event.metadata.name.clone().unwrap_or_default();
         let answer = match self.api.create(&PostParams::default(), &event).await {
             Err(kube::Error::Api(status)) if status.code == 409 => self.increment_count(&name).await,

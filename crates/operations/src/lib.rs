@@ -12,6 +12,7 @@
 
 mod active_operations;
 pub mod controller;
+mod epoch;
 mod event_recorder;
 mod history;
 pub mod journal;
@@ -34,7 +35,8 @@ mod watch_backoff;
 mod write_budget;
 
 pub use active_operations::ActiveOperations;
-pub use event_recorder::{EventRecorder, EventType};
+pub use epoch::next_epoch;
+pub use event_recorder::{EventRecorder, EventType, TOKEN_ANNOTATION};
 pub use history::{HISTORY_LABEL, HistoryRecord};
 pub use journal::ConfigMapJournal;
 pub use leader_client::LeaderClient;

@@ -1,6 +1,6 @@
 //! The Operation: the leader's record of one operation, and the proof that no other process has taken it over.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use plimsoll_api::plimsoll::v1alpha1::{
 use plimsoll_engine::log::Tail;
 use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, kill};
-use plimsoll_progress::{Clock, Limits, Snapshot, truncate};
+use plimsoll_progress::{Chart, Clock, Limits, Sample, Snapshot, truncate};
 use plimsoll_store::RetryPolicy;
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -34,7 +34,12 @@ pub struct OperationRecord {
     name: String,
     holder: Holder,
     known: Mutex<Operation>,
+    /// The samples of all attempts.
+    chart: std::sync::Mutex<Chart>,
 }
+
+/// So many samples are written, or half as many.
+const MAX_SAMPLES: usize = 60;
 
 /// The state that an earlier leader left.
 pub struct OpenedRecord {
@@ -80,7 +85,13 @@ pub async fn open(client: Client, subject: &Subject, holder: Holder) -> Result<O
             held_by,
             has_journal: claimed.annotations().contains_key(HAS_JOURNAL),
             cancelled: claimed.is_cancelled(),
-            record: OperationRecord { api, name, holder, known: Mutex::new(claimed) },
+            record: OperationRecord {
+                api,
+                name,
+                holder,
+                known: Mutex::new(claimed),
+                chart: std::sync::Mutex::new(projection::chart(&status.samples, MAX_SAMPLES)),
+            },
         });
     }
 }
@@ -226,13 +237,24 @@ impl OperationRecord {
         Ok(())
     }
 
+    /// Takes a sample for the chart of the operation.
+    pub(crate) fn add_sample(&self, snapshot: &Snapshot) {
+        self.chart().add(Sample::of(snapshot, Timestamp::now().as_millisecond()));
+    }
+
+    fn chart(&self) -> MutexGuard<'_, Chart> {
+        self.chart.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Writes the tree, cut to size, and the end of the log.
     pub async fn write(&self, snapshot: &Snapshot, log: Option<&Tail>) -> Result<(), Error> {
         let tree = truncate::truncate(snapshot, Limits::STORED);
         let tree = serde_json::to_value(tree).map_err(|e| invalid(&self.name, &e))?;
         let now = Timestamp::now();
+        let samples = projection::samples(&self.chart());
         self.update(|status| {
             status.tree = Some(tree.clone());
+            status.samples.clone_from(&samples);
             status.state = Some(projection::state(snapshot));
             status.conditions = projection::conditions(snapshot, &status.conditions, now);
             status.plimsoll = Some(projection::summary(snapshot, now));
@@ -241,7 +263,7 @@ impl OperationRecord {
         .await
     }
 
-    /// Ends the record: stages, their durations and the reasons remain.
+    /// Ends the record: stages, their durations, a small tree and the reasons remain.
     pub async fn end(
         &self,
         snapshot: &Snapshot,
@@ -249,8 +271,11 @@ impl OperationRecord {
         reasons: Vec<ReasonCount>,
     ) -> Result<(), Error> {
         let now = Timestamp::now();
+        let tree = serde_json::to_value(truncate::ended(snapshot)).ok();
+        let samples = projection::samples(&self.chart());
         self.update(|status| {
-            status.tree = None;
+            status.tree.clone_from(&tree);
+            status.samples.clone_from(&samples);
             status.log = None;
             status.reasons.clone_from(&reasons);
             status.state = Some(state.clone());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{kill, log};
-use plimsoll_progress::{Observer, Snapshot, Stall, State};
+use plimsoll_progress::{Observer, Snapshot, Stall, StallVerdict, State};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -67,7 +67,7 @@ async fn run(settings: StatusWriterSettings, stop: CancellationToken) {
     loop {
         let permit = async {
             ticks.tick().await;
-            settings.write_budget.acquire(false).await;
+            settings.write_budget.acquire_when(|| last.is_urgent(&settings.tree.snapshot())).await;
         };
         tokio::select! {
             () = permit => {}
@@ -77,6 +77,7 @@ async fn run(settings: StatusWriterSettings, stop: CancellationToken) {
             return;
         }
         let snapshot = settings.tree.snapshot();
+        settings.record.add_sample(&snapshot);
         settings.status.refresh(&snapshot).await;
         last.write_operation(&settings, &snapshot).await;
     }
@@ -92,15 +93,34 @@ struct LastWritten {
 #[derive(PartialEq)]
 struct SignificantState {
     state: State,
-    stalled: Option<String>,
+    stalled: Option<KnownStall>,
     task: Option<String>,
 }
 
+/// A stall that was written.
+#[derive(Clone, Debug, PartialEq)]
+struct KnownStall {
+    task: String,
+    verdict: StallVerdict,
+}
+
+impl KnownStall {
+    fn of(stall: &Stall) -> Self {
+        Self { task: stall.task.to_string(), verdict: stall.verdict() }
+    }
+}
+
 impl LastWritten {
+    /// A stall that begins, changes or ends.
+    fn is_urgent(&self, snapshot: &Snapshot) -> bool {
+        let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_ref());
+        known != snapshot.stall.as_ref().map(KnownStall::of).as_ref()
+    }
+
     async fn write_operation(&mut self, settings: &StatusWriterSettings, snapshot: &Snapshot) {
         let verdict = SignificantState {
             state: snapshot.state(),
-            stalled: snapshot.stall.as_ref().map(|stall| stall.task.to_string()),
+            stalled: snapshot.stall.as_ref().map(KnownStall::of),
             task: snapshot.current().map(|node| node.path.to_string()),
         };
         let due = self.operation.is_none_or(|at| at.elapsed() >= OPERATION_INTERVAL);
@@ -126,17 +146,18 @@ impl LastWritten {
 impl LastWritten {
     /// Records an Event when a task stalls or recovers, not at each write.
     async fn record_stall(&self, settings: &StatusWriterSettings, snapshot: &Snapshot) {
-        let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_deref());
+        let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_ref());
         if let Some((event_type, reason, message)) = stall_event(known, snapshot.stall.as_ref()) {
-            settings.events.record(&settings.subject.reference(), event_type, reason, &message).await;
+            let about = settings.subject.reference();
+            settings.events.record_at(&about, event_type, reason, &message, snapshot.token).await;
         }
     }
 
     /// Records the recovery of a task that stalled and recovered just before the end.
     async fn record_recovery(&self, settings: &StatusWriterSettings) {
         let snapshot = settings.tree.snapshot();
-        let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_deref());
-        let recovered = known.and_then(|task| snapshot.node(task)).is_some_and(|node| {
+        let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_ref());
+        let recovered = known.and_then(|known| snapshot.node(&known.task)).is_some_and(|node| {
             node.stall.is_none() && matches!(node.state, State::Done | State::Running | State::Waiting)
         });
         if recovered {
@@ -146,12 +167,12 @@ impl LastWritten {
 }
 
 /// The Event to record, given the task that was stalled before.
-fn stall_event(known: Option<&str>, stall: Option<&Stall>) -> Option<(EventType, &'static str, String)> {
+fn stall_event(known: Option<&KnownStall>, stall: Option<&Stall>) -> Option<(EventType, &'static str, String)> {
     match (known, stall) {
-        (known, Some(stall)) if known != Some(&*stall.task) => {
-            Some((EventType::Warning, "Stalled", format!("{}: {}", stall.task, stall.message)))
+        (known, Some(stall)) if known != Some(&KnownStall::of(stall)) => {
+            Some((EventType::Warning, stall.verdict().name(), format!("{}: {}", stall.task, stall.message)))
         }
-        (Some(task), None) => Some((EventType::Normal, "Recovered", format!("{task} advances again"))),
+        (Some(known), None) => Some((EventType::Normal, "Recovered", format!("{} advances again", known.task))),
         _ => None,
     }
 }
@@ -160,24 +181,50 @@ fn stall_event(known: Option<&str>, stall: Option<&Stall>) -> Option<(EventType,
 mod tests {
     use std::time::Duration;
 
-    use plimsoll_progress::StallReason;
+    use plimsoll_progress::{Operation, StallReason, VirtualClock};
 
     use super::*;
 
     #[test]
-    fn a_stall_and_its_end_are_recorded_once_each() {
-        let stall = |task: &str| Stall {
+    fn a_stall_its_change_and_its_end_are_recorded_once_each() {
+        let stall = |task: &str, reason| Stall {
             task: Arc::from(task),
             age: Duration::from_mins(1),
-            reason: StallReason::NoReport,
+            reason,
             message: Arc::from("silence"),
         };
-        let reason =
-            |known: Option<&str>, stall: Option<Stall>| stall_event(known, stall.as_ref()).map(|(_, reason, _)| reason);
+        let silent = stall("data", StallReason::NoReport);
+        let known = KnownStall::of(&silent);
+        let reason = |known: Option<&KnownStall>, stall: Option<Stall>| {
+            stall_event(known, stall.as_ref()).map(|(_, reason, _)| reason)
+        };
         assert_eq!(reason(None, None), None);
-        assert_eq!(reason(None, Some(stall("data"))), Some("Stalled"));
-        assert_eq!(reason(Some("data"), Some(stall("data"))), None);
-        assert_eq!(reason(Some("data"), Some(stall("other"))), Some("Stalled"));
-        assert_eq!(reason(Some("data"), None), Some("Recovered"));
+        assert_eq!(reason(None, Some(silent.clone())), Some("Stalled"));
+        assert_eq!(reason(Some(&known), Some(silent)), None);
+        assert_eq!(reason(Some(&known), Some(stall("other", StallReason::NoReport))), Some("Stalled"));
+        assert_eq!(reason(Some(&known), Some(stall("data", StallReason::NoGain))), Some("Spinning"));
+        assert_eq!(reason(Some(&known), Some(stall("data", StallReason::BelowUsualRate))), Some("Crawling"));
+        assert_eq!(reason(Some(&known), None), Some("Recovered"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stall_is_written_at_once_whatever_else_waits() {
+        let clock = VirtualClock::new();
+        let tree = Operation::new("backup-b", clock.clock());
+        let last = LastWritten { verdict: None, operation: None };
+        let write_budget = WriteBudget::start(|| Duration::from_secs(1));
+        for _ in 0..1000 {
+            let write_budget = write_budget.clone();
+            tokio::spawn(async move { write_budget.acquire(false).await });
+        }
+        tokio::task::yield_now().await;
+        let started = Instant::now();
+        let is_urgent = || {
+            clock.advance(started.elapsed().saturating_sub(clock.now()));
+            last.is_urgent(&tree.snapshot())
+        };
+        write_budget.acquire_when(is_urgent).await;
+        assert!(tree.snapshot().stall.is_some(), "only a stall is urgent");
+        assert!(started.elapsed() <= Duration::from_secs(31), "it waits for one permit: {:?}", started.elapsed());
     }
 }

@@ -13,7 +13,7 @@ use plimsoll_api::summary::ProgressSummary;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::ports::LeadershipGuard;
 use plimsoll_engine::{Error, RetryPolicy, kill};
-use plimsoll_progress::{Operation, Snapshot, State};
+use plimsoll_progress::{Operation, Snapshot, StallReason, State};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tracing::debug;
@@ -41,7 +41,7 @@ pub struct SubjectStatus {
 #[derive(Default)]
 struct LastStatus {
     written: Value,
-    signature: Option<(State, Option<String>)>,
+    signature: Option<(State, Option<(String, StallReason)>)>,
     conditions: Vec<Condition>,
 }
 
@@ -95,7 +95,7 @@ impl SubjectStatus {
 impl LastStatus {
     /// The message of a condition changes with every task: only a change of its status is worth a write.
     fn conditions(&mut self, snapshot: &Snapshot) -> &[Condition] {
-        let signature = (snapshot.state(), snapshot.stall.as_ref().map(|stall| stall.task.to_string()));
+        let signature = (snapshot.state(), snapshot.stall.as_ref().map(|stall| (stall.task.to_string(), stall.reason)));
         if self.signature.as_ref() != Some(&signature) {
             self.conditions = projection::conditions(snapshot, &self.conditions, Timestamp::now());
             self.signature = Some(signature);
@@ -110,6 +110,10 @@ pub(crate) fn extend(status: &mut Value, fields: &Value) {
         status.extend(fields.clone());
     }
     if let Some(percent) = fields.pointer("/progress/percentCompleted") {
+        if status["plimsoll"]["percent"] != *percent {
+            // Its numbers are not those of the tree.
+            status["plimsoll"]["token"] = Value::Null;
+        }
         status["plimsoll"]["percent"] = percent.clone();
     }
 }
@@ -121,7 +125,7 @@ fn patch(status: &Value) -> Vec<u8> {
 /// A merge patch leaves alone what it does not name: a stall that is over, a time left that is no longer known, must be
 /// named as null.
 pub fn summary_patch(summary: &ProgressSummary) -> Value {
-    let mut value = json!({ "percent": null, "rate": null, "unit": null, "secondsLeft": null, "from": null, "estimate": null, "waitsFor": null, "lastAdvance": null, "task": null, "stalled": null });
+    let mut value = json!({ "percent": null, "rate": null, "unit": null, "secondsLeft": null, "from": null, "estimate": null, "waitsFor": null, "token": null, "lastAdvance": null, "task": null, "verdict": null, "stalled": null });
     let shown = serde_json::to_value(summary).unwrap_or_default();
     if let (Some(value), Value::Object(shown)) = (value.as_object_mut(), shown) {
         value.extend(shown);
@@ -129,12 +133,14 @@ pub fn summary_patch(summary: &ProgressSummary) -> Value {
     value
 }
 
-/// Whether two statuses differ in nothing but the time of the last advance.
+/// Whether two statuses differ in nothing but the time of the last advance and the token.
 pub fn is_same_except_times(a: &Value, b: &Value) -> bool {
     let strip = |value: &Value| {
         let mut value = value.clone();
         if let Some(summary) = value.get_mut("plimsoll").and_then(Value::as_object_mut) {
             summary.remove("lastAdvance");
+            // A number that is not shown here may have changed.
+            summary.remove("token");
         }
         value
     };
@@ -149,7 +155,11 @@ mod tests {
     fn the_fields_of_a_kind_win_and_its_percentage_is_the_percentage_of_the_summary() {
         let mut status = json!({ "plimsoll": { "percent": "~40.00", "rate": 3 }, "conditions": [] });
         extend(&mut status, &json!({ "state": "running", "progress": { "percentCompleted": "44.44" } }));
-        assert_eq!(status["plimsoll"], json!({ "percent": "44.44", "rate": 3 }));
+        assert_eq!(
+            status["plimsoll"],
+            json!({ "percent": "44.44", "rate": 3, "token": null }),
+            "these are other numbers"
+        );
         assert_eq!((&status["state"], &status["conditions"]), (&json!("running"), &json!([])));
     }
 

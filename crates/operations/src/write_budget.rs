@@ -8,6 +8,7 @@
 //! A writer takes its snapshot after it got its permit: what is written is never older than the write. Permits are given in the
 //! order in which they were requested.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -15,6 +16,8 @@ use tokio::time::Instant;
 
 /// A permit that was given up to this much too late does not delay the next one.
 const MAX_CATCH_UP: Duration = Duration::from_millis(50);
+/// How often a writer that waits for its permit looks whether its write has become urgent.
+const URGENCY_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the interval is read again while it is waited for: it shrinks when more writers start.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -40,6 +43,23 @@ impl WriteBudget {
         // A closed channel means that the runtime ends: nothing is left to be paced.
         if lane.send(permit).is_ok() {
             let _ = given.await;
+        }
+    }
+
+    /// Waits for a permit. A write that becomes urgent meanwhile goes before all others.
+    pub async fn acquire_when(&self, mut is_urgent: impl FnMut() -> bool) {
+        if is_urgent() {
+            return self.acquire(true).await;
+        }
+        let mut regular = pin!(self.acquire(false));
+        loop {
+            tokio::select! {
+                () = &mut regular => return,
+                () = tokio::time::sleep(URGENCY_INTERVAL) => {}
+            }
+            if is_urgent() {
+                return self.acquire(true).await;
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::estimate::Sequence;
+use crate::gain::Gains;
 use crate::percent::Percent;
 use crate::queue::Job;
 use crate::snapshot::Node;
@@ -15,7 +16,10 @@ pub(crate) struct ChildSummary {
     pub(crate) approximate: bool,
     pub(crate) measured: bool,
     pub(crate) advance: Option<Duration>,
+    pub(crate) gains: Option<Gains>,
     shares: Shares,
+    /// The percentages of children that all weigh the same, in hundredths, and how many these are.
+    pub(crate) equal: (u64, u64),
     /// Those that follow one another.
     pub(crate) sequence: Sequence,
     /// Those that wait for their turn.
@@ -31,12 +35,13 @@ pub(crate) struct Share {
     pub(crate) weight: Option<f64>,
     /// Part of its work is estimated.
     pub(crate) estimated: bool,
+    /// Where all weigh the same: its percentage in hundredths, summed over the children it counts as, and how many these are.
+    pub(crate) equal: (u64, u64),
 }
 
 /// The sums behind a weighted mean.
 #[derive(Debug, Default)]
 struct Shares {
-    all: f64,
     count: f64,
     settled: f64,
     weighted: f64,
@@ -49,7 +54,6 @@ impl Shares {
     fn add(&mut self, share: Share, state: State) {
         // Nothing remains of what has failed. What was interrupted is taken up again.
         let settled = if matches!(state, State::Failed | State::Cancelled) { 1.0 } else { share.reached };
-        self.all += share.reached;
         self.settled += settled;
         self.count += 1.0;
         if let Some(weight) = share.weight {
@@ -61,12 +65,9 @@ impl Shares {
     }
 
     /// The mean, by expected work where that is known. A task of unknown work weighs as much as the average one of known work.
-    fn mean(&self, equal: bool) -> Option<f64> {
+    fn mean(&self) -> Option<f64> {
         if self.count == 0.0 {
             return None;
-        }
-        if equal {
-            return Some(self.all / self.count);
         }
         if self.weight <= 0.0 {
             return Some(self.settled / self.count);
@@ -84,8 +85,14 @@ impl ChildSummary {
     }
 
     /// The mean share of the children.
-    pub(crate) fn mean(&self, equal: bool) -> Option<f64> {
-        self.shares.mean(equal)
+    pub(crate) fn mean(&self) -> Option<f64> {
+        self.shares.mean()
+    }
+
+    /// The mean of the percentages that the children show.
+    pub(crate) fn equal_mean(&self) -> Option<Percent> {
+        let (sum, count) = self.equal;
+        (count > 0).then(|| Percent::of(sum, count.saturating_mul(Percent::COMPLETE.hundredths().into())))
     }
 
     pub(crate) fn add(&mut self, child: &Node, share: Share) {
@@ -96,5 +103,6 @@ impl ChildSummary {
         self.measured |= child.percent.is_some() || matches!(child.state, State::Pending | State::Skipped);
         self.advance = Some(self.advance.map_or(child.ages.advance, |age| age.min(child.ages.advance)));
         self.shares.add(share, child.state);
+        self.equal = (self.equal.0 + share.equal.0, self.equal.1 + share.equal.1);
     }
 }

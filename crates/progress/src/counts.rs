@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Four exbibytes and more do not occur: a greater number is cut to this.
+pub(crate) const MAX_COUNT: u64 = u64::MAX >> 2;
+
 /// What a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +24,10 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// All of them.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Items, Self::Bytes, Self::Files, Self::Steps, Self::Uploaded, Self::Downloaded];
+
     /// Whether it counts bytes of any sort.
     pub fn is_bytes(self) -> bool {
         matches!(self, Self::Bytes | Self::Uploaded | Self::Downloaded)
@@ -54,6 +61,15 @@ impl Total {
         matches!(self, Self::Final(_))
     }
 
+    /// This total, where less is counted so far than was `shown`: an estimate that begins again says less than the one before.
+    fn estimated_over(self, shown: Self, is_behind: bool) -> Self {
+        match (self, shown.value()) {
+            (Self::Unknown, Some(shown)) if is_behind => Self::Growing(shown),
+            (Self::Growing(total), Some(shown)) if is_behind => Self::Growing(total.max(shown)),
+            _ => self,
+        }
+    }
+
     /// The same amount, open to correction again: what a saved total is worth to the process that takes over.
     pub(crate) fn reopened(self) -> Self {
         self.value().map_or(Self::Unknown, Self::Growing)
@@ -61,8 +77,10 @@ impl Total {
 }
 
 /// One reading of a meter.
+///
+/// A total is never below what is settled: what another process or a custom resource says otherwise is corrected when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", from = "WrittenCounts")]
 pub struct Counts {
     /// What is counted.
     pub unit: Unit,
@@ -91,10 +109,49 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
+/// A reading as it was written, which may contradict itself.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenCounts {
+    unit: Unit,
+    #[serde(default)]
+    done: u64,
+    #[serde(default)]
+    skipped: u64,
+    #[serde(default)]
+    failed: u64,
+    #[serde(default)]
+    total: Total,
+    #[serde(default)]
+    overrun: u64,
+    #[serde(default)]
+    shortfall: u64,
+}
+
+impl From<WrittenCounts> for Counts {
+    fn from(written: WrittenCounts) -> Self {
+        let WrittenCounts { unit, total, overrun, shortfall, .. } = written;
+        let [done, skipped, failed] = [written.done, written.skipped, written.failed].map(|count| count.min(MAX_COUNT));
+        Self { unit, done, skipped, failed, total, overrun, shortfall }.covered()
+    }
+}
+
 impl Counts {
     /// A meter that has counted nothing.
     pub fn zero(unit: Unit) -> Self {
         Self { unit, done: 0, skipped: 0, failed: 0, total: Total::Unknown, overrun: 0, shortfall: 0 }
+    }
+
+    /// The same reading with a total that covers what is settled: for numbers from elsewhere.
+    #[must_use]
+    pub fn covered(self) -> Self {
+        let settled = self.settled();
+        let total = match self.total {
+            Total::Unknown => Total::Unknown,
+            Total::Growing(total) => Total::Growing(total.max(settled)),
+            Total::Final(total) => Total::Final(total.max(settled)),
+        };
+        Self { total, ..self }
     }
 
     /// Done, skipped and failed together. Saturating, since a reading may come from another process.
@@ -121,6 +178,7 @@ impl Counts {
     pub(crate) fn raised_over(mut self, shown: &Counts) -> Self {
         let counted = self.settled();
         let settled = counted.max(shown.settled());
+        self.total = self.total.estimated_over(shown.total, counted < shown.settled());
         self.done = self.done.max(shown.done);
         self.skipped = self.skipped.max(shown.skipped);
         self.failed = self.failed.max(shown.failed);

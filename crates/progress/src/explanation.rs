@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::counts::Unit;
 use crate::snapshot::{Node, Snapshot, parent_path};
@@ -10,7 +10,7 @@ use crate::view::{duration_text, rate_text, size_text};
 use crate::work::Source;
 
 /// Why the time left is what it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// Where the number comes from.
@@ -18,13 +18,16 @@ pub struct Explanation {
     /// `3 of 12 volumes left, 214.0 GiB at 61.0 MiB/s on node b; last 5 runs 41m00s to 55m00s`.
     pub text: String,
     /// The path of the task that the end waits for.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<Arc<str>>,
 }
 
 impl Snapshot {
     /// Why the time left of the whole is what it is. Nothing while no time left is known.
     pub fn explanation(&self) -> Option<Explanation> {
+        if let Some(whole) = &self.whole {
+            return whole.explanation.clone();
+        }
         let root = self.root().filter(|root| root.state.is_open() && root.left.is_some() && self.stall.is_none())?;
         let last = root.waits_for.as_deref().and_then(|path| self.node(path));
         let mut parts: Vec<String> = last.and_then(|last| self.remaining(last)).into_iter().collect();

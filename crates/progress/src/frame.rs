@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{Node, Snapshot, join};
+use crate::token::Token;
 
 /// The version this code writes. It grows only when an older reader would misread a frame; new fields do not need it.
 pub const FRAME_VERSION: u32 = 1;
@@ -34,6 +35,9 @@ pub struct Frame {
     /// The paths of nodes that are no longer shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<Arc<str>>,
+    /// Which numbers the tree has after this frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
 }
 
 /// Why a frame cannot be used.
@@ -95,6 +99,7 @@ impl Frame {
             full: true,
             nodes: snapshot.nodes.clone(),
             removed: Vec::new(),
+            token: snapshot.token,
         }
     }
 
@@ -142,7 +147,8 @@ impl Frame {
     /// The tree of a full frame, as it stood when the frame was made.
     pub fn snapshot(&self) -> Snapshot {
         let stall = crate::stall_check::deepest_stall(&self.nodes);
-        Snapshot { operation: Arc::clone(&self.operation), nodes: self.nodes.clone(), stall }
+        let operation = Arc::clone(&self.operation);
+        Snapshot { operation, nodes: self.nodes.clone(), stall, token: self.token, whole: None }
     }
 }
 
@@ -211,6 +217,7 @@ impl Encoder {
             full: false,
             nodes,
             removed,
+            token: snapshot.token,
         }
     }
 

@@ -38,12 +38,14 @@ impl Graft {
         lock(&self.replica).interrupt(reason.as_ref());
     }
 
-    /// Makes room for another process at the same work, which counts for itself. The tasks above show nothing less for it.
+    /// Another process does the same work from now on. What was shown stays until it has counted as much.
     pub fn restart(&self) {
-        let mut replica = lock(&self.replica);
-        if replica.position().is_some() {
-            *replica = Replica::new(self.task.tree().clock.clone());
-        }
+        lock(&self.replica).expect_another();
+    }
+
+    /// Whether the process at work has counted something, or knows how much there is to count.
+    pub fn has_counted(&self) -> bool {
+        lock(&self.replica).has_counted()
     }
 
     /// The (epoch, sequence) of what is shown.

@@ -3,6 +3,15 @@
 //! Sizes are rounded to one decimal, so the lower limit of the bytes done is used. kopia's percentage may exceed 100. A line with
 //! `*` is not the end: only the exit code is.
 
+/// A size that was rounded to one decimal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Its lower limit.
+    pub low: u64,
+    /// The size of its last digit: so much may be done before the line changes.
+    pub step: u64,
+}
+
 /// A progress line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressLine {
@@ -12,6 +21,8 @@ pub enum ProgressLine {
         files: u64,
         /// Their bytes.
         bytes: u64,
+        /// Of these the bytes that were hashed, which kopia has read.
+        hashed: Size,
         /// Bytes sent to the repository.
         uploaded: u64,
         /// All bytes, once kopia has estimated them.
@@ -25,6 +36,8 @@ pub enum ProgressLine {
         entries: u64,
         /// Their bytes.
         bytes: u64,
+        /// The same as it was rounded.
+        restored: Size,
         /// Entries found so far.
         found_entries: u64,
         /// Their bytes.
@@ -51,8 +64,9 @@ fn parse_upload(line: &str) -> Option<ProgressLine> {
     let left = estimated.and_then(|rest| seconds(rest.split_once("%) ")?.1.split_once(" left")?.0));
     Some(ProgressLine::Upload {
         files: hashed_files + cached_files,
-        bytes: hashed + cached,
-        uploaded: uploaded.unwrap_or(0),
+        bytes: hashed.low + cached.low,
+        hashed,
+        uploaded: uploaded.map_or(0, |size| size.low),
         estimate,
         seconds_left: left,
     })
@@ -62,11 +76,12 @@ fn parse_upload(line: &str) -> Option<ProgressLine> {
 fn parse_restore(line: &str) -> Option<ProgressLine> {
     let rest = line.trim_start().strip_prefix("Processed ")?;
     let (done, found) = rest.split_once(" of ")?;
-    let (entries, bytes) = parse_count(done)?;
+    let (entries, restored) = parse_count(done)?;
     let (number, rest) = found.split_once(" (")?;
     let (found_entries, found_bytes) = (number.parse().ok()?, size(rest.split(')').next()?)?);
     let left = line.split_once(" remaining ").and_then(|(_, rest)| seconds(rest.trim_end().trim_end_matches('.')));
-    Some(ProgressLine::Restore { entries, bytes, found_entries, found_bytes, seconds_left: left })
+    let bytes = restored.low;
+    Some(ProgressLine::Restore { entries, bytes, restored, found_entries, found_bytes, seconds_left: left })
 }
 
 /// A line without its progress. kopia ends its progress line only on success: an error follows on the same line.
@@ -89,12 +104,12 @@ fn after_full_stop(line: &str) -> &str {
 }
 
 /// The number before `word` and the size in the parentheses after it.
-fn parse_count_before(line: &str, word: &str) -> Option<(u64, u64)> {
+fn parse_count_before(line: &str, word: &str) -> Option<(u64, Size)> {
     let (before, after) = line.split_once(word)?;
     Some((before.rsplit(' ').next()?.parse().ok()?, min_size(after.split(')').next()?)?))
 }
 
-fn parse_count(text: &str) -> Option<(u64, u64)> {
+fn parse_count(text: &str) -> Option<(u64, Size)> {
     let (number, rest) = text.split_once(" (")?;
     Some((number.parse().ok()?, min_size(rest.split(')').next()?)?))
 }
@@ -128,10 +143,10 @@ fn scale(unit: &str) -> Option<u64> {
     decimal.or_else(|| power(["B", "KiB", "MiB", "GiB", "TiB", "PiB"]).map(|power| 1024_u64.pow(power)))
 }
 
-/// The lower limit of a rounded size.
-fn min_size(text: &str) -> Option<u64> {
-    let unit = text.trim().split_once(' ')?.1;
-    Some(size(text)?.saturating_sub(scale(unit.trim())? / 20))
+/// A rounded size.
+fn min_size(text: &str) -> Option<Size> {
+    let scale = scale(text.trim().split_once(' ')?.1.trim())?;
+    Some(Size { low: size(text)?.saturating_sub(scale / 20), step: (scale / 10).max(1) })
 }
 
 #[cfg(test)]
@@ -141,7 +156,7 @@ mod tests {
     /// Files, bytes, uploaded bytes; estimate and seconds left.
     fn upload(line: &str) -> Option<([u64; 3], [Option<u64>; 2])> {
         match ProgressLine::parse(line)? {
-            ProgressLine::Upload { files, bytes, uploaded, estimate, seconds_left } => {
+            ProgressLine::Upload { files, bytes, uploaded, estimate, seconds_left, .. } => {
                 Some(([files, bytes, uploaded], [estimate, seconds_left]))
             }
             ProgressLine::Restore { .. } => None,
@@ -179,6 +194,7 @@ mod tests {
         let expected = ProgressLine::Restore {
             entries: 203,
             bytes: 6_250_000,
+            restored: Size { low: 6_250_000, step: 100_000 },
             found_entries: 205,
             found_bytes: 110_000_000,
             seconds_left: None,
@@ -189,6 +205,7 @@ mod tests {
         let expected = ProgressLine::Restore {
             entries: 4,
             bytes: 6_050,
+            restored: Size { low: 6_050, step: 100 },
             found_entries: 4,
             found_bytes: 8_200,
             seconds_left: Some(3),

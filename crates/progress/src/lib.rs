@@ -15,12 +15,14 @@
 //! It must never block the work, print, sleep, start a thread, know an async runtime or know Kubernetes. It must never
 //! show a percentage that falls, 100 % before the end, a time left of zero while work remains, or a wait without a reason.
 
+mod chart;
 mod child_summary;
 mod clock;
 mod counts;
 mod estimate;
 mod explanation;
 mod frame;
+mod gain;
 mod graft;
 mod history;
 pub mod kopia_output;
@@ -29,6 +31,7 @@ mod operation;
 mod pace;
 pub mod percent;
 mod queue;
+mod ratchet;
 mod rate;
 mod replica;
 mod resume;
@@ -42,6 +45,7 @@ mod state;
 mod task;
 mod task_cell;
 mod text;
+mod token;
 mod tree;
 mod tree_order;
 mod trees;
@@ -50,6 +54,7 @@ pub mod view;
 mod wait;
 mod work;
 
+pub use chart::{Chart, Sample};
 pub use clock::{Clock, VirtualClock};
 pub use counts::{Counts, Total, Unit};
 
@@ -59,14 +64,16 @@ pub use graft::Graft;
 pub use history::{History, RunRecord, TransferRate};
 pub use meter::Meter;
 pub use operation::{Observer, Operation};
-pub use percent::{Percent, percent_string};
+pub use percent::{Percent, PercentRule, percent_string};
+pub use ratchet::Ratchet;
 pub use rate::TimeLeft;
 pub use replica::{FrameOutcome, Replica};
 pub use snapshot::{Ages, FoldedCounts, Node, Snapshot};
 pub use speed::Speed;
-pub use stall::{Stall, StallReason, StallRule};
+pub use stall::{Stall, StallReason, StallRule, StallVerdict};
 pub use state::{Ending, State};
 pub use task::Task;
+pub use token::{InvalidToken, Token};
 pub use tree::Earlier;
 pub use trees::{TreeRegistration, Trees};
 pub use truncate::Limits;

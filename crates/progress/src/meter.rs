@@ -4,7 +4,7 @@ use std::cell::Cell as ThreadCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::counts::{Counts, Total, Unit};
+use crate::counts::{Counts, MAX_COUNT, Total, Unit};
 use crate::task::Handle;
 
 /// Threads are spread over this many counters, so that two of them rarely fight for one cache line.
@@ -70,9 +70,6 @@ impl MeterCell {
 /// A [`Total`] in one word, so that kind and number can never be read apart.
 #[derive(Debug)]
 struct PackedTotal(AtomicU64);
-
-/// Four exbibytes and more do not occur; a greater total is cut to this.
-const MAX_COUNT: u64 = u64::MAX >> 2;
 
 impl PackedTotal {
     fn new(total: Total) -> Self {

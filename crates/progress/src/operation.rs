@@ -52,6 +52,11 @@ impl Operation {
         self.root.tree().set_earlier(earlier);
     }
 
+    /// Gives its snapshots tokens ([`crate::Token`]) of this epoch, or of a later one if the saved tree has none that is earlier.
+    pub fn begin_epoch(&self, epoch: u64) {
+        self.root.tree().begin_epoch(epoch);
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.root.tree().name

@@ -5,8 +5,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::counts::{Counts, Total};
+
 /// All of it, in hundredths of a percent.
 const WHOLE: u16 = 10_000;
+
+/// A percentage in hundredths, from the readings of a task: for kinds of work whose percentage follows a rule of its own.
+pub type PercentRule = fn(&[Counts]) -> u16;
 
 /// A percentage with two decimals, as shown. Written `43.33`, `~43.33` while part of the total is an estimate, or `≥43.33` while it
 /// is held because the total grew.
@@ -25,6 +30,12 @@ impl Percent {
     pub fn of(settled: u64, total: u64) -> Self {
         let hundredths = if total == 0 { 0 } else { u128::from(settled) * u128::from(WHOLE) / u128::from(total) };
         Self::running(u16::try_from(hundredths).unwrap_or(WHOLE))
+    }
+
+    /// What a meter says by itself, if it has a total.
+    pub(crate) fn of_counts(counts: &Counts) -> Option<Self> {
+        let percent = Self::of(counts.settled(), counts.total.value()?);
+        Some(percent.approximately(matches!(counts.total, Total::Growing(_))))
     }
 
     /// A share between 0 and 1 while the work goes on.

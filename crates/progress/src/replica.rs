@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::counts::Counts;
 use crate::frame::{Frame, FrameError};
+use crate::ratchet::Floor;
 use crate::snapshot::{Node, Snapshot, join};
 use crate::stall_check::deepest_stall;
 use crate::state::State;
 use crate::text::clean_reason;
+use crate::token::Token;
 
 /// The result of applying a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub struct Replica {
     clock: Clock,
     operation: Option<Arc<str>>,
     position: Option<(u64, u64)>,
+    token: Option<Token>,
+    /// The process of this epoch has counted something, or knows how much there is to count.
+    has_counted: bool,
     last_frame: Duration,
     nodes: Vec<ReplicaNode>,
     by_path: HashMap<Arc<str>, usize>,
@@ -44,6 +48,8 @@ pub struct Replica {
 struct ReplicaNode {
     node: Node,
     at: Duration,
+    /// It shows more than was received.
+    raised: bool,
 }
 
 impl Replica {
@@ -59,6 +65,8 @@ impl Replica {
             clock,
             operation: None,
             position: None,
+            token: None,
+            has_counted: false,
             nodes: Vec::new(),
             by_path: HashMap::new(),
             floors: floors.into_iter().map(|node| (Arc::clone(&node.path), node)).collect(),
@@ -79,6 +87,8 @@ impl Replica {
         }
         let gap = !frame.full && self.position.is_some_and(|(_, sequence)| sequence + 1 != frame.sequence);
         self.take(frame);
+        // After a gap the numbers may be of several moments.
+        self.token = frame.token.filter(|_| !gap);
         Ok(if gap { FrameOutcome::AfterGap } else { FrameOutcome::Fresh })
     }
 
@@ -93,6 +103,8 @@ impl Replica {
 
     fn take(&mut self, frame: &Frame) {
         let now = self.clock.now();
+        let same_epoch = self.position.is_some_and(|(epoch, _)| epoch == frame.epoch);
+        self.has_counted = (self.has_counted && same_epoch) || frame.nodes.iter().any(Node::has_counted);
         self.operation = Some(Arc::clone(&frame.operation));
         self.position = Some(frame.position());
         self.last_frame = now;
@@ -126,7 +138,9 @@ impl Replica {
     fn put(&mut self, node: &Node, at: Duration) {
         let known = self.by_path.get(&node.path).copied();
         let floor = known.map(|index| &self.nodes[index].node).or_else(|| self.floors.get(&node.path));
-        let received = ReplicaNode { node: floor.map_or_else(|| node.clone(), |floor| raised(node, floor)), at };
+        let mut shown = node.clone();
+        let raised = floor.is_some_and(|floor| Floor::of(floor).raise(&mut shown));
+        let received = ReplicaNode { node: shown, at, raised };
         if let Some(index) = known {
             self.nodes[index] = received;
         } else {
@@ -135,9 +149,20 @@ impl Replica {
         }
     }
 
+    /// Another process does the same work from now on.
+    pub(crate) fn expect_another(&mut self) {
+        self.has_counted = false;
+    }
+
+    /// Whether the process at work has counted something, or knows how much there is to count.
+    pub(crate) fn has_counted(&self) -> bool {
+        self.has_counted
+    }
+
     /// The other process is gone: what it had not ended will never end by itself.
     pub(crate) fn interrupt(&mut self, reason: &str) {
         let (now, reason) = (self.clock.now(), clean_reason(reason));
+        self.token = None;
         for received in self.nodes.iter_mut().filter(|received| received.node.state.is_open()) {
             let node = Node {
                 state: State::Interrupted,
@@ -151,7 +176,7 @@ impl Replica {
                 overdue: false,
                 ..received.aged(now)
             };
-            *received = ReplicaNode { node, at: now };
+            *received = ReplicaNode { node, at: now, raised: true };
         }
     }
 
@@ -170,7 +195,9 @@ impl Replica {
         let operation = Arc::clone(self.operation.as_ref()?);
         let nodes = self.nodes(self.clock.now());
         let stall = deepest_stall(&nodes);
-        Some(Snapshot { operation, nodes, stall })
+        // Numbers that were raised are not those of the other process.
+        let token = self.token.filter(|_| self.nodes.iter().all(|received| !received.raised));
+        Some(Snapshot { operation, nodes, stall, token, whole: None })
     }
 
     /// The nodes with paths as seen from above: below `parent`, the root under `name`.
@@ -243,22 +270,4 @@ fn younger_parents(nodes: &mut [Node]) {
             *above = (*above).min(age);
         }
     }
-}
-
-/// A node, showing nothing less than `floor` did.
-fn raised(node: &Node, floor: &Node) -> Node {
-    let mut node = node.clone();
-    for counts in &mut node.meters {
-        let shown = floor.counts(counts.unit).copied().unwrap_or_else(|| Counts::zero(counts.unit));
-        *counts = counts.raised_over(&shown);
-        if node.state == State::Done {
-            *counts = counts.ended_well();
-        }
-    }
-    if let Some(shown) = floor.percent.filter(|_| node.state != State::Skipped) {
-        let percent = node.percent.unwrap_or(shown).floored(shown.hundredths());
-        // What is at work again is not complete, whatever an earlier process thought.
-        node.percent = Some(if node.state == State::Done { percent } else { percent.below_whole() });
-    }
-    node
 }

@@ -22,7 +22,7 @@ pub(crate) fn tree(saved: &Snapshot, who: &str, clock: Clock) -> (Arc<Tree>, Arc
     for node in &saved.nodes {
         put_back(&tree, &root, node, who);
     }
-    tree.keep_saved(saved.nodes.clone());
+    tree.keep_saved(saved);
     (tree, root)
 }
 

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::counts::Counts;
+use crate::gain::{Activity, Change, GainTracker, Gains};
 use crate::queue::Outlook;
 use crate::rate::Window;
 use crate::snapshot::{Node, Snapshot};
 use crate::snapshot_builder::{self, Draft};
 use crate::stall::Cadence;
+use crate::token::Sequence;
 use crate::tree::Tree;
 use crate::tree_order::TreeOrder;
 
@@ -18,6 +20,7 @@ pub(crate) struct Sampler {
     /// Room for the next snapshot, kept because asking for megabytes anew each time costs more than filling them.
     drafts: Vec<Draft>,
     order: TreeOrder,
+    sequence: Sequence,
 }
 
 /// The memory of one task.
@@ -34,10 +37,22 @@ pub(crate) struct Track {
     pub(crate) outlook: Option<(Duration, usize, Option<Outlook>)>,
     pub(crate) window: Window,
     pub(crate) cadence: Cadence,
+    pub(crate) gain: GainTracker,
     counted: Fingerprint,
     signalled: Option<Duration>,
     /// When it last advanced, as of the last snapshot.
     advanced: Duration,
+}
+
+/// What it means that a task is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// It should go on.
+    Counts,
+    /// It waits for its turn, or its work sends no signal by nature.
+    Expected,
+    /// It is not at work.
+    Ended,
 }
 
 /// Enough of a task's readings to see that they changed. The counters only rise, so their sum tells; totals may go both
@@ -49,6 +64,14 @@ struct Fingerprint {
 }
 
 impl Fingerprint {
+    fn change_to(self, later: &Self) -> Change {
+        match (self.totals == later.totals, self.settled == later.settled) {
+            (false, _) => Change::Totals,
+            (true, false) => Change::Settled,
+            (true, true) => Change::None,
+        }
+    }
+
     fn of(counted: &[Counts]) -> Self {
         counted.iter().fold(Self::default(), |sum, counts| Self {
             settled: sum.settled.wrapping_add(counts.settled()),
@@ -65,7 +88,7 @@ impl Sampler {
         let cells = tree.cells();
         self.tracks.resize_with(cells.len(), Track::default);
         self.order.update(&cells);
-        snapshot_builder::snapshot(tree, &cells, &self.order, &mut self.tracks, &mut self.drafts)
+        snapshot_builder::snapshot(tree, &cells, &self.order, &mut self.tracks, &mut self.drafts, &mut self.sequence)
     }
 
     /// Nothing shown for this task may fall below what `saved` showed.
@@ -88,11 +111,23 @@ impl Track {
     pub(crate) fn observe(
         &mut self,
         now: Duration,
-        signalled: Duration,
-        counted: &[Counts],
+        signals: (Duration, Activity),
+        counts: &[Counts],
         patience: Duration,
-    ) -> Duration {
-        let counted = Fingerprint::of(counted);
+        silence: Silence,
+    ) -> (Duration, Gains) {
+        let counted = Fingerprint::of(counts);
+        let gains = match silence {
+            Silence::Ended => self.gain.last(),
+            silence => {
+                let change = self.counted.change_to(&counted);
+                self.gain.observe(now, counts, change, signals.1, silence == Silence::Expected)
+            }
+        };
+        (self.advance(now, signals.0, counted, patience), gains)
+    }
+
+    fn advance(&mut self, now: Duration, signalled: Duration, counted: Fingerprint, patience: Duration) -> Duration {
         let Some(before) = self.signalled.replace(signalled) else {
             self.counted = counted;
             self.advanced = if counted.settled > 0 { now } else { signalled };

@@ -6,10 +6,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::counts::{Counts, Total, Unit};
+use crate::explanation::Explanation;
 use crate::percent::Percent;
 use crate::rate::TimeLeft;
-use crate::stall::Stall;
+use crate::speed::Speed;
+use crate::stall::{Stall, StallVerdict};
 use crate::state::State;
+use crate::token::Token;
 use crate::work::{EarlierRuns, Source};
 
 /// A whole tree at one moment: every node after its parent, siblings in the order they were made.
@@ -23,10 +26,27 @@ pub struct Snapshot {
     /// The verdict on the whole: the deepest stalled task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stall: Option<Stall>,
+    /// Which numbers these are. None for a tree that no process counts for, and for numbers of several trees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
+    /// What is said of the whole, for a tree of which parts were left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<Box<Whole>>,
+}
+
+/// What is said of the whole of a tree.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Whole {
+    /// How fast it goes.
+    pub speed: Speed,
+    /// Why the time left is what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Explanation>,
 }
 
 /// One task at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
     /// Its place: the names from below the root down to it, joined with `/`. The root's is empty. Unique in a tree.
@@ -95,6 +115,9 @@ pub struct Node {
     /// Descendants that were left out to keep the tree small.
     #[serde(default, skip_serializing_if = "FoldedCounts::is_empty")]
     pub folded: FoldedCounts,
+    /// What those have counted, a reading for each unit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folded_meters: Vec<Counts>,
     /// How long ago things happened.
     #[serde(default)]
     pub ages: Ages,
@@ -194,6 +217,16 @@ impl Node {
         if self.path.is_empty() { &self.name } else { &self.path }
     }
 
+    /// Whether it has counted something, or knows how much there is to count.
+    pub(crate) fn has_counted(&self) -> bool {
+        self.meters.iter().any(|counts| counts.settled() > 0 || counts.total.value().is_some_and(|total| total > 0))
+    }
+
+    /// What the descendants that were left out have counted of one unit.
+    fn folded_counts(&self, unit: Unit) -> Option<&Counts> {
+        self.folded_meters.iter().find(|counts| counts.unit == unit)
+    }
+
     /// The reading of one unit.
     pub fn counts(&self, unit: Unit) -> Option<&Counts> {
         self.meters.iter().find(|counts| counts.unit == unit)
@@ -214,7 +247,7 @@ impl Node {
         (
             (&self.path, &self.name, self.state, &self.reason, &self.item, &self.hint),
             (&self.meters, self.percent, self.rate, self.left, self.reported_left, self.expected),
-            (self.from, &self.waits_for, &self.runs_on, &self.earlier),
+            (self.from, &self.waits_for, &self.runs_on, &self.earlier, &self.folded_meters),
             (self.quiet, self.overdue, stall, self.signals, self.folded),
             // The time a task took is a fact once it has ended; before that it is an age.
             if self.state.is_ended() { Some((self.ages.elapsed, self.ages.queued)) } else { None },
@@ -258,6 +291,12 @@ pub(crate) fn join(parent: &str, name: &str) -> String {
 }
 
 impl Snapshot {
+    /// The same without its nodes.
+    pub(crate) fn without_nodes(&self) -> Self {
+        let (operation, stall, whole) = (Arc::clone(&self.operation), self.stall.clone(), self.whole.clone());
+        Self { operation, nodes: Vec::new(), stall, token: self.token, whole }
+    }
+
     /// The operation's own node. Absent only in a tree that came from elsewhere and is empty.
     pub fn root(&self) -> Option<&Node> {
         self.nodes.first()
@@ -278,6 +317,12 @@ impl Snapshot {
         self.root().and_then(|root| root.percent)
     }
 
+    /// What is said of the whole: the kind of its stall, or that what it does now sends no signal by nature.
+    pub fn verdict(&self) -> Option<StallVerdict> {
+        let is_quiet = || self.current().is_some_and(|node| node.quiet).then_some(StallVerdict::Quiet);
+        self.stall.as_ref().map(Stall::verdict).or_else(is_quiet)
+    }
+
     /// The deepest active task; among equals the one that advanced last: what the operation is doing now.
     pub fn current(&self) -> Option<&Node> {
         let active = self.nodes.iter().zip(depths(&self.nodes)).filter(|(node, _)| node.state.is_active());
@@ -291,9 +336,10 @@ impl Snapshot {
     }
 }
 
-/// For each node its own meter of a unit, or else those of its children together.
+/// For each node its own meter of a unit, or else those of its children together, with the ones that were left out.
 pub(crate) fn gather(nodes: &[Node], unit: Unit) -> Vec<Option<Counts>> {
-    let mut sums: Vec<Option<Counts>> = nodes.iter().map(|node| node.counts(unit).copied()).collect();
+    let own = |node: &Node| node.counts(unit).or_else(|| node.folded_counts(unit)).copied();
+    let mut sums: Vec<Option<Counts>> = nodes.iter().map(own).collect();
     let parents = parents(nodes);
     for index in (1..nodes.len()).rev() {
         let (Some(counts), Some(parent)) = (sums[index], parents[index]) else { continue };
@@ -312,7 +358,7 @@ pub(crate) fn subtree<'n>(nodes: &'n [Node], path: &str) -> &'n [Node] {
     &nodes[..end]
 }
 
-fn add(mut sum: Counts, next: &Counts) -> Counts {
+pub(crate) fn add(mut sum: Counts, next: &Counts) -> Counts {
     sum.done = sum.done.saturating_add(next.done);
     sum.skipped = sum.skipped.saturating_add(next.skipped);
     sum.failed = sum.failed.saturating_add(next.failed);

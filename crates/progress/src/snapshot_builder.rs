@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::child_summary::{ChildSummary, Share};
-use crate::counts::{Counts, Total};
+use crate::counts::Counts;
 use crate::estimate::{Estimate, seconds};
+use crate::gain::Gains;
 use crate::percent::Percent;
 use crate::queue::{self, Job, JobState};
 use crate::rate::{TimeLeft, as_f64};
-use crate::sampler::Track;
+use crate::sampler::{Silence, Track};
 use crate::snapshot::{Ages, FoldedCounts, Node, Snapshot};
-use crate::stall::StallRule;
+use crate::stall::{StallReason, StallRule};
 use crate::stall_check::{deepest_stall, judge};
 use crate::state::State;
-use crate::task_cell::{Cell, PARENT_ENDED, TaskFields, lock};
+use crate::task_cell::{Cell, PARENT_ENDED, TaskFields, WaitEntry, lock};
+use crate::token::{Sequence, Token};
 use crate::tree::Tree;
 use crate::tree_order::TreeOrder;
 use crate::work::{Basis, Source, Work};
@@ -29,8 +31,12 @@ pub(crate) struct Draft {
     advanced: Duration,
     pub(crate) patience: Duration,
     pub(crate) patient: bool,
-    pub(crate) liveness: Option<Arc<str>>,
+    pub(crate) verdict: Option<(StallReason, Arc<str>)>,
+    pub(crate) gains: Gains,
     equal_weights: bool,
+    /// Its percentage follows a rule of its own.
+    ruled: bool,
+    shares: u32,
     work: Option<Work>,
     slots: Option<usize>,
     /// How long it will take from now.
@@ -52,6 +58,7 @@ pub(crate) fn snapshot(
     order: &TreeOrder,
     tracks: &mut [Track],
     drafts: &mut Vec<Draft>,
+    sequence: &mut Sequence,
 ) -> Snapshot {
     let now = tree.now();
     let rule = tree.rule();
@@ -72,6 +79,7 @@ pub(crate) fn snapshot(
             above[parent].take_child(&rest[0], &nodes[place], track, place);
         }
     }
+    excuse_idle_queues(&mut nodes, drafts, &order.parents);
     if drafts.iter().any(|draft| draft.hidden || !draft.grafts.is_empty()) {
         nodes = with_grafts(nodes, drafts, &order.parents);
     }
@@ -79,7 +87,26 @@ pub(crate) fn snapshot(
         root.earlier = tree.earlier_runs();
     }
     let stall = deepest_stall(&nodes);
-    Snapshot { operation: Arc::clone(&tree.name), nodes, stall }
+    let token = tree.epoch().map(|epoch| Token { epoch, sequence: sequence.of(&nodes) });
+    Snapshot { operation: Arc::clone(&tree.name), nodes, stall, token, whole: None }
+}
+
+/// A queue whose transfers have all ended waits for what the task beside it may still add: while that one goes on, it is not stalled.
+fn excuse_idle_queues(nodes: &mut [Node], drafts: &[Draft], parents: &[Option<usize>]) {
+    let is_idle = |place: usize| drafts[place].slots.is_some() && !drafts[place].below.is_empty();
+    let stalled: Vec<usize> =
+        (0..nodes.len()).filter(|place| nodes[*place].stall.is_some() && is_idle(*place)).collect();
+    for place in stalled {
+        let goes_on = |other: usize| {
+            other != place
+                && parents[other] == parents[place]
+                && nodes[other].state.is_active()
+                && nodes[other].stall.is_none()
+        };
+        if (0..nodes.len()).any(goes_on) {
+            nodes[place].stall = None;
+        }
+    }
 }
 
 /// The pass down: what the cell says by itself.
@@ -94,15 +121,24 @@ fn read(
     let counted = live.readings();
     let rule = StallRule { floor: live.floor.unwrap_or(rule.floor), ..*rule };
     let patience = rule.patience(track.cadence.usual());
-    let advanced = track.observe(now, live.signalled, &counted, patience);
+    let patient = live.waits.last().is_some_and(WaitEntry::is_for_turn) || live.state == State::TakenOver;
+    let silence = match live.state.is_active() {
+        false => Silence::Ended,
+        true if patient || live.is_quiet() => Silence::Expected,
+        true => Silence::Counts,
+    };
+    let (advanced, gains) = track.observe(now, (live.signalled, live.activity), &counted, patience, silence);
     let mut node = node(cell, &live, now);
     let mut draft = Draft {
         own: Own::default(),
         advanced,
         patience,
-        patient: live.waits.last().is_some_and(|wait| wait.patient) || live.state == State::TakenOver,
-        liveness: live.liveness.clone(),
+        patient,
+        verdict: live.verdict.clone(),
+        gains,
         equal_weights: live.equal_weights,
+        ruled: live.percent_rule.is_some(),
+        shares: live.shares.unwrap_or(1),
         work: live.work,
         slots: live.slots,
         estimate: None,
@@ -113,6 +149,7 @@ fn read(
         below: ChildSummary::default(),
     };
     draft.take_grafts(&live, &node, now);
+    let rule_of_percent = live.percent_rule;
     drop(live);
     // The task above may have ended since the list was taken: then this one has, too.
     if above.is_some_and(|(_, above)| above.state.is_ended()) && node.state.is_open() {
@@ -123,6 +160,10 @@ fn read(
     let well = node.state == State::Done;
     node.meters = counted.into_iter().map(|counts| track.show(counts, well)).collect();
     draft.own = Own::of(first, &mut node, track, now);
+    if let Some(percent_of) = rule_of_percent {
+        let percent = Percent::of(percent_of(&node.meters).into(), Percent::COMPLETE.hundredths().into());
+        draft.own.share = Some((percent.fraction(), percent));
+    }
     (draft, node)
 }
 
@@ -146,11 +187,12 @@ fn node(cell: &Cell, live: &TaskFields, now: Duration) -> Node {
         earlier: None,
         reported_left: live.reported_left.filter(|_| state.is_open()),
         expected: live.work.map(|work| work.duration()),
-        quiet: live.quiet,
-        overdue: state.is_open() && live.deadline.is_some_and(|deadline| now > deadline),
+        quiet: live.is_quiet(),
+        overdue: state.is_open() && live.deadline().is_some_and(|deadline| now > deadline),
         stall: None,
         signals: live.signals,
         folded: FoldedCounts::default(),
+        folded_meters: Vec::new(),
         ages: Ages {
             elapsed: live.started.map(|started| live.ended.unwrap_or(now).saturating_sub(started)),
             queued: live.queued(now),
@@ -191,7 +233,10 @@ impl Draft {
         }
         let queued = self.slots.is_some();
         let reached = if node.state == State::Skipped { 1.0 } else { child.reached(track.computed, queued) };
-        self.below.add(node, Share { reached, weight: child.weight(node, queued), estimated: child.is_estimated() });
+        let (weight, estimated) = (child.weight(node, queued), child.is_estimated());
+        self.below.add(node, Share { reached, weight, estimated, equal: child.equal_share(node) });
+        self.below.gains =
+            Some(child.gains.and(self.below.gains)).filter(|gains| gains.has_gained).or(self.below.gains);
         if queued {
             self.below.jobs.extend(child.job(node, place));
         } else if node.state.is_open() {
@@ -223,6 +268,15 @@ impl Draft {
             State::Pending => left.unwrap_or(known),
             _ => left.map_or(known.max(elapsed), |left| elapsed + left),
         })
+    }
+
+    /// What it adds to a parent whose children all weigh the same. What it stands for adds its own percentages: the mean of means
+    /// would be cut twice.
+    fn equal_share(&self, node: &Node) -> (u64, u64) {
+        let count = u64::from(self.shares);
+        let shown = u64::from(node.percent.map_or(0, Percent::hundredths)) * count;
+        let (sum, counted) = self.below.equal;
+        (if self.equal_weights && counted == count { sum.max(shown) } else { shown }, count)
     }
 
     /// Whether the size of its work is an estimate.
@@ -265,9 +319,12 @@ fn path_to_end(node: &Node) -> Option<Arc<str>> {
 impl Draft {
     /// The share its children have reached, and the percentage if that says anything.
     fn mean(&self) -> (f64, Option<Percent>) {
-        let mean = self.below.mean(self.equal_weights);
-        let measured = self.below.measured || self.equal_weights;
-        let percent = mean.filter(|_| measured).map(Percent::of_fraction);
+        if self.equal_weights {
+            let percent = self.below.equal_mean();
+            return (percent.map_or(0.0, Percent::fraction), percent);
+        }
+        let mean = self.below.mean();
+        let percent = mean.filter(|_| self.below.measured).map(Percent::of_fraction);
         (mean.unwrap_or(0.0), percent.map(|percent| percent.approximately(self.below.approximate)))
     }
 }
@@ -277,17 +334,21 @@ fn complete(draft: &mut Draft, node: &mut Node, track: &mut Track, now: Duration
     for root in draft.grafts.iter().filter_map(|nodes| nodes.first()) {
         let reached = if root.state == State::Skipped { 1.0 } else { share(root) };
         let weight = root.expected.map(|expected| expected.as_secs_f64());
-        draft.below.add(root, Share { reached, weight, estimated: false });
+        let equal = (root.percent.map_or(0, Percent::hundredths).into(), 1);
+        draft.below.add(root, Share { reached, weight, estimated: false, equal });
         if root.state.is_open() {
             let left = root.left.map(|left| Estimate::of_range(left, root.from.unwrap_or(Source::Pace)));
             draft.below.sequence.add(left, root.state != State::Pending, usize::MAX);
         }
+        let at = now.saturating_sub(root.ages.advance);
+        draft.gains = draft.gains.and(Some(Gains { gained: at, usual: at, has_gained: true }));
     }
     draft.below.active &= draft.silent.is_none();
+    draft.gains = draft.gains.and(draft.below.gains);
     measure(draft, node, track);
     let age = now.saturating_sub(draft.advanced);
     node.ages.advance = draft.below.advance.map_or(age, |below| below.min(age));
-    node.stall = judge(draft, node, age);
+    node.stall = judge(draft, node, &track.gain, age, now);
     estimate(draft, node, track, now);
 }
 
@@ -313,15 +374,23 @@ fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
         None if node.state.is_bad() && !draft.equal_weights => None,
         None => {
             let (fraction, percent) = draft.mean();
-            percent.map(|percent| catch_up(percent, fraction, track))
+            if draft.equal_weights {
+                (track.fraction, track.computed) = (track.fraction.max(fraction), fraction);
+                percent
+            } else {
+                percent.map(|percent| catch_up(percent, fraction, track))
+            }
         }
     };
+    // Percentages by a rule bear no mark.
+    let plain = draft.ruled || draft.equal_weights;
     // What was shown once stays shown, even if right now nothing is known.
-    let guess = !node.meters.is_empty() || draft.below.approximate;
+    let guess = !plain && (!node.meters.is_empty() || draft.below.approximate);
     let kept = || track.percent.map(|floor| Percent::default().approximately(guess).floored(floor));
     // A task that an earlier process had finished, and that is done again, is not complete until it is.
     let floor = track.percent.map_or(0, |floor| Percent::of_fraction(1.0).hundredths().min(floor));
-    let shown = percent.map(|percent| percent.at_least(floor)).or_else(kept);
+    let raised = |percent: Percent| if plain { percent.floored(floor) } else { percent.at_least(floor) };
+    let shown = percent.map(raised).or_else(kept);
     let shown = shown.map(Percent::below_whole);
     track.percent = shown.map(Percent::hundredths);
     node.percent = shown.filter(|_| node.state != State::Skipped);
@@ -383,9 +452,7 @@ impl Own {
 }
 
 fn own_percent(counts: &Counts) -> Option<(f64, Percent)> {
-    let total = counts.total.value()?;
-    let percent = Percent::of(counts.settled(), total).approximately(matches!(counts.total, Total::Growing(_)));
-    Some((counts.fraction()?, percent))
+    Some((counts.fraction()?, Percent::of_counts(counts)?))
 }
 
 /// The time left: by its own meter if that can tell, else by its children, else by what was planned.

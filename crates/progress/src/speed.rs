@@ -1,5 +1,7 @@
 //! How fast the whole goes and how long it will take: the one answer that every rendering gives.
 
+use serde::{Deserialize, Serialize};
+
 use crate::counts::Unit;
 use crate::rate::TimeLeft;
 use crate::snapshot::{Node, Snapshot, parents};
@@ -9,7 +11,7 @@ use crate::view::{left_text, rate_text};
 ///
 /// An operation's root counts nothing itself. Its rate is that of the tasks at work together: of those that move bytes, or, where none
 /// does, of those that count what the first one that goes on counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Speed {
     /// So many a second.
     pub rate: Option<u64>,
@@ -34,6 +36,9 @@ impl Speed {
 impl Snapshot {
     /// How fast the whole goes, and how long it will take. Nothing once it has ended.
     pub fn speed(&self) -> Speed {
+        if let Some(whole) = &self.whole {
+            return whole.speed;
+        }
         let open = self.state().is_open();
         let is_working = |node: &Node| open && node.state.is_active() && node.rate.is_some();
         let working = || self.nodes.iter().filter(|node| is_working(node));

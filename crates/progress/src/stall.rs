@@ -46,6 +46,10 @@ pub enum StallReason {
     DeadlineExceeded,
     /// The process that does the work sends no reports.
     NoReport,
+    /// It retries, sends again or waits again and again, and gains nothing.
+    NoGain,
+    /// It gains less than a hundredth of what it usually does in the same time.
+    BelowUsualRate,
     /// A reason of a newer version.
     #[default]
     #[serde(other)]
@@ -61,8 +65,77 @@ impl StallReason {
             Self::LivenessFailed => "LivenessFailed",
             Self::DeadlineExceeded => "DeadlineExceeded",
             Self::NoReport => "NoReport",
+            Self::NoGain => "NoGain",
+            Self::BelowUsualRate => "BelowUsualRate",
             Self::Unknown => "Unknown",
         }
+    }
+}
+
+impl StallReason {
+    /// The reason of this name.
+    pub fn of(name: &str) -> Self {
+        const KNOWN: [StallReason; 7] = [
+            StallReason::NoAdvance,
+            StallReason::WaitingTooLong,
+            StallReason::LivenessFailed,
+            StallReason::DeadlineExceeded,
+            StallReason::NoReport,
+            StallReason::NoGain,
+            StallReason::BelowUsualRate,
+        ];
+        KNOWN.into_iter().find(|reason| reason.reason() == name).unwrap_or_default()
+    }
+
+    /// What kind of stall it is the reason of.
+    pub fn verdict(self) -> StallVerdict {
+        match self {
+            Self::NoGain => StallVerdict::Spinning,
+            Self::BelowUsualRate => StallVerdict::Crawling,
+            _ => StallVerdict::Stalled,
+        }
+    }
+}
+
+/// What is said of work that does not go on as it should, or that says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum StallVerdict {
+    /// Nothing moves.
+    Stalled,
+    /// It is busy and gains nothing.
+    Spinning,
+    /// It is slower than a hundredth of its usual rate.
+    Crawling,
+    /// It sends no signal by nature.
+    Quiet,
+}
+
+impl StallVerdict {
+    /// The stable name: event reason, metric label, JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stalled => "Stalled",
+            Self::Spinning => "Spinning",
+            Self::Crawling => "Crawling",
+            Self::Quiet => "Quiet",
+        }
+    }
+
+    /// One lower-case word, for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stalled => "stalled",
+            Self::Spinning => "spinning",
+            Self::Crawling => "crawling",
+            Self::Quiet => "quiet",
+        }
+    }
+}
+
+impl Stall {
+    /// What kind of stall it is.
+    pub fn verdict(&self) -> StallVerdict {
+        self.reason.verdict()
     }
 }
 
@@ -72,7 +145,7 @@ impl StallReason {
 pub struct Stall {
     /// The path of the deepest stalled task (its name, if that is the root).
     pub task: Arc<str>,
-    /// How long ago it last advanced.
+    /// How long ago it last advanced, or gained something at its usual rate.
     #[serde(rename = "ageMs", with = "crate::text::millis")]
     pub age: Duration,
     /// The stable reason.

@@ -6,8 +6,10 @@ use std::time::Duration;
 use crate::counts::Unit;
 use crate::graft::Graft;
 use crate::meter::Meter;
+use crate::percent::PercentRule;
+use crate::stall::StallReason;
 use crate::state::State;
-use crate::task_cell::{Cell, TaskFields};
+use crate::task_cell::{Cell, TaskFields, WaitKind};
 use crate::text::{clean, clean_reason};
 use crate::tree::Tree;
 use crate::wait::Wait;
@@ -63,7 +65,7 @@ impl Handle {
         if self.cell.end(state, reason.map(clean_reason), now)
             && let Some(parent) = &self.parent
         {
-            parent.change(|live| live.signal(now));
+            parent.change(|live| if state.is_bad() { live.signal(now) } else { live.gain(now) });
         }
     }
 
@@ -131,7 +133,7 @@ impl Task {
             if live.state == State::Pending {
                 live.state = State::Running;
                 live.started = Some(now);
-                live.signal(now);
+                live.gain(now);
             }
         });
     }
@@ -170,6 +172,17 @@ impl Task {
         self.0.change(|live| live.equal_weights = true);
     }
 
+    /// It counts as so many children below a task whose children all weigh the same. One that counts as none is shown, and is no
+    /// part of the percentage.
+    pub fn shares(&self, shares: u32) {
+        self.0.change(|live| live.shares = Some(shares));
+    }
+
+    /// Its percentage follows this rule instead of its first meter, and is shown without a mark.
+    pub fn percent_rule(&self, rule: PercentRule) {
+        self.0.change(|live| live.percent_rule = Some(rule));
+    }
+
     /// The meter of this unit, made if there is none. The first one made is the one the percentage speaks of.
     #[must_use]
     pub fn meter(&self, unit: Unit) -> Meter {
@@ -177,13 +190,14 @@ impl Task {
         Meter::new(cell, Arc::clone(&self.0))
     }
 
-    /// What is being worked on right now. Something new to work on is an advance.
+    /// What is being worked on right now. Something new to work on is an advance, and where nothing is counted it is a gain.
     pub fn say(&self, item: impl AsRef<str>) {
         let item = clean(item.as_ref());
         let now = self.0.tree.now();
         self.0.change(|live| {
             if live.item.as_ref() != Some(&item) {
                 live.item = Some(item);
+                live.activity.named = now;
                 live.signal(now);
             }
         });
@@ -197,24 +211,47 @@ impl Task {
 
     /// A sign of life, for work that has nothing to count.
     pub fn touch(&self) {
+        let now = self.0.tree.now();
+        self.0.change(|live| live.gain(now));
+    }
+
+    /// New bytes have moved for something that is counted later.
+    pub fn moved(&self, bytes: u64) {
+        self.0.advance(|live| live.activity.moved += bytes);
+    }
+
+    /// The process at work has read or written so many bytes, whatever for. A gain only as far as they may still be counted.
+    pub fn process_moved(&self, bytes: u64) {
+        self.0.advance(|live| live.activity.process_bytes += bytes);
+    }
+
+    /// It tries again what it has done before, such as sending the same data: a sign of life, and no gain.
+    pub fn retried(&self) {
         self.0.advance(|_| {});
     }
 
     /// Waits until the guard is dropped, for a reason that is shown. Waiting longer than the stall rule allows is a stall.
     #[must_use = "the waiting ends when the guard is dropped"]
     pub fn wait(&self, reason: impl AsRef<str>) -> Wait {
-        self.begin_wait(reason.as_ref(), false)
+        self.begin_wait(reason.as_ref(), WaitKind::Event)
     }
 
     /// Waits for something that may take any time, such as one's turn: never a stall.
     #[must_use = "the waiting ends when the guard is dropped"]
     pub fn wait_in_queue(&self, reason: impl AsRef<str>) -> Wait {
-        self.begin_wait(reason.as_ref(), true)
+        self.begin_wait(reason.as_ref(), WaitKind::Turn)
     }
 
-    fn begin_wait(&self, reason: &str, patient: bool) -> Wait {
+    /// Waits for work that sends no signal by nature, such as a hook or a flush: quiet, and a stall only after `limit`.
+    #[must_use = "the waiting ends when the guard is dropped"]
+    pub fn wait_quietly(&self, reason: impl AsRef<str>, limit: Option<Duration>) -> Wait {
+        let until = limit.map(|limit| self.0.tree.now().saturating_add(limit));
+        self.begin_wait(reason.as_ref(), WaitKind::Quiet { until })
+    }
+
+    fn begin_wait(&self, reason: &str, kind: WaitKind) -> Wait {
         let wait = Wait::new(Arc::clone(&self.0));
-        let entry = wait.waiting(clean_reason(reason), patient, self.0.tree.now());
+        let entry = wait.waiting(clean_reason(reason), kind, self.0.tree.now());
         self.0.advance(|live| live.waits.push(entry));
         wait
     }
@@ -231,13 +268,18 @@ impl Task {
 
     /// A check found the work dead. It is stalled from now on, until it gives a sign of life.
     pub fn liveness_failed(&self, reason: impl AsRef<str>) {
-        let reason = clean_reason(reason.as_ref());
-        self.0.change(|live| live.liveness = Some(reason));
+        self.judge(StallReason::LivenessFailed, reason);
+    }
+
+    /// The process at work has judged it so, and says why. It stays so until it gives a sign of life.
+    pub fn judge(&self, reason: StallReason, message: impl AsRef<str>) {
+        let message = clean_reason(message.as_ref());
+        self.0.change(|live| live.verdict = Some((reason, message)));
     }
 
     /// A check found the work alive after all. This is no advance.
     pub fn liveness_ok(&self) {
-        self.0.change(|live| live.liveness = None);
+        self.0.change(|live| live.verdict = None);
     }
 
     /// It should have ended this long from now. A deadline ends nothing by itself: it makes a quiet task stalled, and any

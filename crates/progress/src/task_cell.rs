@@ -4,8 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::counts::{Counts, Total, Unit};
+use crate::gain::Activity;
 use crate::meter::MeterCell;
+use crate::percent::PercentRule;
 use crate::replica::Replica;
+use crate::stall::StallReason;
 use crate::state::State;
 use crate::work::Work;
 
@@ -44,6 +47,8 @@ pub(crate) struct TaskFields {
     /// Its last signal other than a count.
     pub(crate) signalled: Duration,
     pub(crate) signals: u64,
+    /// What it says about its gains.
+    pub(crate) activity: Activity,
     /// The seconds left as the program at work reports them.
     pub(crate) reported_left: Option<u64>,
     /// What was planned for it.
@@ -53,8 +58,13 @@ pub(crate) struct TaskFields {
     /// So many of its children run at a time on each node; the others wait.
     pub(crate) slots: Option<usize>,
     pub(crate) equal_weights: bool,
+    /// It counts as so many children where all weigh the same; without a number as one.
+    pub(crate) shares: Option<u32>,
+    /// Its percentage by a rule of its own.
+    pub(crate) percent_rule: Option<PercentRule>,
     pub(crate) quiet: bool,
-    pub(crate) liveness: Option<Arc<str>>,
+    /// A check found it so, and says why.
+    pub(crate) verdict: Option<(StallReason, Arc<str>)>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) floor: Option<Duration>,
     pub(crate) children: Vec<Arc<Cell>>,
@@ -75,9 +85,25 @@ pub(crate) struct GraftedReplica {
 pub(crate) struct WaitEntry {
     pub(crate) id: u64,
     pub(crate) reason: Arc<str>,
-    /// This wait may take any time, and is never a stall.
-    pub(crate) patient: bool,
+    pub(crate) kind: WaitKind,
     pub(crate) since: Duration,
+}
+
+/// What a wait means for the verdict on its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitKind {
+    /// For something that should come soon: too long is a stall.
+    Event,
+    /// For its turn: it may take any time, and is never a stall.
+    Turn,
+    /// For work that sends no signal by nature: a stall after this moment.
+    Quiet { until: Option<Duration> },
+}
+
+impl WaitEntry {
+    pub(crate) fn is_for_turn(&self) -> bool {
+        self.kind == WaitKind::Turn
+    }
 }
 
 impl Cell {
@@ -112,7 +138,8 @@ pub(crate) const PARENT_ENDED: &str = "the task above it has ended";
 impl TaskFields {
     pub(crate) fn new(state: State, now: Duration) -> Self {
         let started = (state != State::Pending).then_some(now);
-        Self { state, started, signalled: now, ..Self::default() }
+        let activity = Activity { gained: now, ..Activity::default() };
+        Self { state, started, signalled: now, activity, ..Self::default() }
     }
 
     fn close(&mut self, state: State, reason: Option<Arc<str>>, now: Duration) {
@@ -122,14 +149,20 @@ impl TaskFields {
         self.reason = reason;
         self.waits.clear();
         self.ended = Some(now);
-        self.signal(now);
+        if state.is_bad() { self.signal(now) } else { self.gain(now) }
     }
 
     /// A sign of life.
     pub(crate) fn signal(&mut self, now: Duration) {
         self.signalled = now;
         self.signals += 1;
-        self.liveness = None;
+        self.verdict = None;
+    }
+
+    /// A sign of life that is a gain.
+    pub(crate) fn gain(&mut self, now: Duration) {
+        self.activity.gained = now;
+        self.signal(now);
     }
 
     pub(crate) fn readings(&self) -> Vec<Counts> {
@@ -143,15 +176,32 @@ impl TaskFields {
     pub(crate) fn end_wait(&mut self, id: u64, now: Duration) {
         let queued = self.queued(now);
         self.waits.retain(|wait| wait.id != id);
-        if !self.waits.iter().any(|wait| wait.patient) {
+        if !self.waits.iter().any(WaitEntry::is_for_turn) {
             self.queued = queued;
         }
     }
 
     /// For how long it has waited for its turn so far.
     pub(crate) fn queued(&self, now: Duration) -> Duration {
-        let since = self.waits.iter().filter(|wait| wait.patient).map(|wait| wait.since).min();
+        let since = self.waits.iter().filter(|wait| wait.is_for_turn()).map(|wait| wait.since).min();
         self.queued + since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    /// Whether its silence means nothing by nature.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self.waits.last() {
+            Some(wait) => self.quiet || matches!(wait.kind, WaitKind::Quiet { .. }),
+            None => self.quiet,
+        }
+    }
+
+    /// When it should have ended: its deadline, or that of the work that it waits for.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let waits_until = self.waits.last().and_then(|wait| match wait.kind {
+            WaitKind::Quiet { until } => until,
+            WaitKind::Event | WaitKind::Turn => None,
+        });
+        self.deadline.into_iter().chain(waits_until).min()
     }
 
     /// The state as shown: waiting is a state of its own.

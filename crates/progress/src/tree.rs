@@ -1,6 +1,7 @@
 //! The structure of a tree: which tasks there are.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub(crate) struct Tree {
     saved: Mutex<Vec<Node>>,
     /// What earlier runs showed.
     earlier: Mutex<Earlier>,
+    /// The epoch of the tree this one was taken up from, and its own; 0 without one.
+    saved_epoch: AtomicU64,
+    epoch: AtomicU64,
     /// What is remembered from one snapshot to the next. Only those who take snapshots ever wait for it.
     sampler: Mutex<Sampler>,
 }
@@ -92,6 +96,8 @@ impl Tree {
             structure: Mutex::new(structure),
             saved: Mutex::default(),
             earlier: Mutex::default(),
+            saved_epoch: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             sampler: Mutex::default(),
         };
         (Arc::new(tree), root)
@@ -137,8 +143,18 @@ impl Tree {
         lock(&self.earlier).runs.clone()
     }
 
-    pub(crate) fn keep_saved(&self, nodes: Vec<Node>) {
-        *lock(&self.saved) = nodes;
+    pub(crate) fn keep_saved(&self, saved: &Snapshot) {
+        (*lock(&self.saved)).clone_from(&saved.nodes);
+        self.saved_epoch.store(saved.token.map_or(0, |token| token.epoch), Ordering::Release);
+    }
+
+    pub(crate) fn begin_epoch(&self, epoch: u64) {
+        let least = self.saved_epoch.load(Ordering::Acquire).saturating_add(1);
+        self.epoch.store(epoch.max(least), Ordering::Release);
+    }
+
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        Some(self.epoch.load(Ordering::Acquire)).filter(|epoch| *epoch > 0)
     }
 
     /// The saved nodes at and below a path, with paths as seen from there.

@@ -1,6 +1,7 @@
 //! A tree that is small enough to store: the rest is folded into counts.
 
-use crate::snapshot::{Node, Snapshot, depths, parents};
+use crate::counts::Unit;
+use crate::snapshot::{Node, Snapshot, Whole, add, depths, gather, parents};
 use crate::state::State;
 
 /// How large a tree may be.
@@ -43,16 +44,15 @@ pub fn truncate(snapshot: &Snapshot, limits: Limits) -> Snapshot {
     }
 }
 
-/// What stays of an ended operation: its stages, how they ended and how long they took.
-pub fn stages(snapshot: &Snapshot) -> Snapshot {
-    let parents = parents(&snapshot.nodes);
-    let kept: Vec<bool> = depths(&snapshot.nodes).into_iter().map(|depth| depth <= 1).collect();
-    let mut stages = fold(snapshot, &parents, &kept);
-    for node in &mut stages.nodes {
+/// What stays of an ended operation: what failed, its stages and as much of what is below them as there is room for, with all
+/// numbers.
+pub fn ended(snapshot: &Snapshot) -> Snapshot {
+    let mut ended = snapshot.clone();
+    for node in &mut ended.nodes {
         node.item = None;
         node.hint = node.hint.take().filter(|_| node.state.is_bad());
     }
-    truncate(&stages, Limits::ENDED)
+    truncate(&ended, Limits::ENDED)
 }
 
 fn importance(node: &Node) -> u8 {
@@ -118,10 +118,28 @@ fn fold(snapshot: &Snapshot, parents: &[Option<usize>], kept: &[bool]) -> Snapsh
             above.folded.merge(&node.folded);
         }
     }
-    Snapshot {
-        operation: snapshot.operation.clone(),
-        nodes: nodes.into_iter().flatten().collect(),
-        stall: snapshot.stall.clone(),
+    for unit in Unit::ALL {
+        fold_meters(snapshot, &mut nodes, parents, kept, unit);
+    }
+    let nodes: Vec<Node> = nodes.into_iter().flatten().collect();
+    // What is not shown counts all the same.
+    let speaks = || Box::new(Whole { speed: snapshot.speed(), explanation: snapshot.explanation() });
+    let whole = if nodes.len() < snapshot.nodes.len() { Some(speaks()) } else { snapshot.whole.clone() };
+    Snapshot { nodes, whole, ..snapshot.without_nodes() }
+}
+
+/// Adds what the nodes that are left out have counted to the nearest node that stays.
+fn fold_meters(snapshot: &Snapshot, nodes: &mut [Option<Node>], parents: &[Option<usize>], kept: &[bool], unit: Unit) {
+    let sums = gather(&snapshot.nodes, unit);
+    for (index, counts) in sums.iter().enumerate().filter(|(index, _)| !kept[*index]) {
+        let above = parents[index].and_then(|above| nodes[above].as_mut());
+        let (Some(counts), Some(above)) = (counts, above.filter(|above| above.counts(unit).is_none())) else {
+            continue;
+        };
+        match above.folded_meters.iter_mut().find(|folded| folded.unit == unit) {
+            Some(folded) => *folded = add(*folded, counts),
+            None => above.folded_meters.push(*counts),
+        }
     }
 }
 

@@ -5,10 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::counts::{Counts, Total, Unit};
-use crate::explanation::Explanation;
 use crate::rate::TimeLeft;
 use crate::snapshot::{FoldedCounts, Node, Snapshot, depths, gather};
-use crate::speed::Speed;
 use crate::state::State;
 use crate::truncate::{Limits, truncate};
 
@@ -77,7 +75,7 @@ impl Look {
     pub fn of(node: &Node) -> Self {
         match node.state {
             _ if node.stall.is_some() => Self::Stalled,
-            State::Running if node.quiet => Self::Quiet,
+            State::Running | State::Waiting if node.quiet => Self::Quiet,
             State::Pending => Self::Pending,
             State::Running => Self::Running,
             State::Waiting => Self::Waiting,
@@ -94,16 +92,16 @@ impl Look {
 
 /// A row for every node. The first one speaks for the whole.
 pub fn rows(snapshot: &Snapshot) -> Vec<Row> {
-    spoken(snapshot, snapshot.speed(), snapshot.explanation())
+    spoken(snapshot)
 }
 
 /// At most `most` rows, the most important ones; the rest is counted in them.
 pub fn rows_within(snapshot: &Snapshot, most: usize) -> Vec<Row> {
-    // What is not shown counts all the same.
-    spoken(&truncate(snapshot, Limits { nodes: most, bytes: usize::MAX }), snapshot.speed(), snapshot.explanation())
+    spoken(&truncate(snapshot, Limits { nodes: most, bytes: usize::MAX }))
 }
 
-fn spoken(snapshot: &Snapshot, speed: Speed, explanation: Option<Explanation>) -> Vec<Row> {
+fn spoken(snapshot: &Snapshot) -> Vec<Row> {
+    let (speed, explanation) = (snapshot.speed(), snapshot.explanation());
     let nodes = &snapshot.nodes;
     let bytes = gather(nodes, Unit::Bytes);
     let each = nodes.iter().zip(depths(nodes)).zip(bytes);
@@ -143,7 +141,7 @@ fn counts_text(node: &Node) -> String {
 fn count_text(counts: &Counts) -> String {
     let settled = counts.settled();
     let main = match counts.total {
-        Total::Unknown => format!("{settled} {}", unit_word(counts.unit, settled)),
+        Total::Unknown | Total::Growing(0) => format!("{settled} {}", unit_word(counts.unit, settled)),
         Total::Growing(total) => format!("{settled}/~{total} {}", unit_word(counts.unit, total)),
         Total::Final(total) => format!("{settled}/{total} {}", unit_word(counts.unit, total)),
     };
@@ -166,11 +164,12 @@ pub fn unit_word(unit: Unit, number: u64) -> &'static str {
     }
 }
 
-fn bytes_text(counts: &Counts) -> String {
+/// `1.2 GiB of 4.5 GiB`; empty while nothing is known.
+pub fn bytes_text(counts: &Counts) -> String {
     let settled = size_text(counts.settled());
     match counts.total {
         // Nothing is known yet: "0 B" would read as an empty volume.
-        Total::Unknown if counts.settled() == 0 => String::new(),
+        Total::Unknown | Total::Growing(0) if counts.settled() == 0 => String::new(),
         Total::Unknown => settled,
         Total::Growing(total) => format!("{settled} of ~{}", size_text(total)),
         Total::Final(total) => format!("{settled} of {}", size_text(total)),
@@ -227,12 +226,11 @@ fn headline(node: &Node) -> String {
     let since = duration_text(node.ages.advance);
     let reason = node.reason.as_deref().unwrap_or_default();
     match Look::of(node) {
-        Look::Stalled => node
-            .stall
-            .as_ref()
-            .map_or_else(String::new, |stall| format!("stalled for {}: {}", duration_text(stall.age), stall.message)),
-        Look::Quiet => format!("no signal since {since} ago"),
-        Look::Waiting => format!("{reason} ({since})"),
+        Look::Stalled => node.stall.as_ref().map_or_else(String::new, |stall| {
+            format!("{} for {}: {}", stall.verdict().word(), duration_text(stall.age), stall.message)
+        }),
+        Look::Quiet if reason.is_empty() => format!("no signal since {since} ago"),
+        Look::Quiet | Look::Waiting => format!("{reason} ({since})"),
         Look::Running => node.item.as_deref().unwrap_or_default().to_owned(),
         _ => reason.to_owned(),
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::task::Handle;
-use crate::task_cell::WaitEntry;
+use crate::task_cell::{WaitEntry, WaitKind};
 
 /// A task waits for as long as this guard lives.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ impl Wait {
         Self { task, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    pub(crate) fn waiting(&self, reason: Arc<str>, patient: bool, since: Duration) -> WaitEntry {
-        WaitEntry { id: self.id, reason, patient, since }
+    pub(crate) fn waiting(&self, reason: Arc<str>, kind: WaitKind, since: Duration) -> WaitEntry {
+        WaitEntry { id: self.id, reason, kind, since }
     }
 
     /// Says the same waiting in other words. No sign of life: what has stood still too long stays stalled.

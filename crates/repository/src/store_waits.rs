@@ -23,8 +23,8 @@ impl Observer for StoreWaits {
     }
 
     /// A pack counts when it is stored, or when its files are written. On a slow connection that is long after its first byte.
-    fn on_bytes(&self) {
-        self.task.touch();
+    fn on_bytes(&self, new: u64) {
+        if new > 0 { self.task.moved(new) } else { self.task.retried() }
     }
 }
 

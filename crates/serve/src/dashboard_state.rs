@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use plimsoll_observe::{ClusterState, Object, OperationSummary};
-use plimsoll_progress::{Snapshot, Trees, Unit};
+use plimsoll_observe::{ClusterState, Object, OperationSummary, operation_of};
+use plimsoll_progress::{Sample, Snapshot, Trees, Unit};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
 use crate::change_log::ChangeLog;
-use crate::history::{Histories, RecentSamples, Sample};
+use crate::history::{Histories, RecentSamples};
 use crate::metrics::{self, Totals};
 use crate::refresh::NextRun;
 use crate::rows::{self, Detail, Row};
@@ -213,7 +213,9 @@ impl DashboardState {
     pub fn detail(&self, key: &str) -> Option<Detail> {
         let state = self.lock();
         let (line, row) = (state.lines.get(key)?, state.rows.get(key)?);
-        Some(rows::detail(line, row.clone(), state.histories.of(&row.uid)))
+        let cluster = state.cluster.as_deref();
+        let written = cluster.and_then(|cluster| operation_of(cluster.get(&line.reference)?, cluster));
+        Some(rows::detail(line, row.clone(), rows::samples(written, state.histories.of(&row.uid))))
     }
 
     /// The line and the object of an operation.
@@ -341,6 +343,35 @@ mod tests {
         assert!(seen > Duration::from_mins(170), "{seen:?}");
         assert!(history.iter().skip(2).all(|sample| sample.rate == 10 << 20 && sample.left.is_some()), "{history:?}");
         assert!(dashboard.updates_since(None).throughput.len() > 600, "the total of the last hour");
+    }
+
+    #[test]
+    fn after_a_restart_of_the_server_an_operation_has_the_chart_and_the_durations_that_were_written() {
+        let clock = VirtualClock::new();
+        let operation = Operation::new("backup-a", clock.clock());
+        let volume = operation.root().child("volumes");
+        volume.meter(Unit::Bytes).add(7 << 30);
+        clock.advance(Duration::from_secs(90));
+        operation.end(plimsoll_progress::Ending::Failed("disk full".into()));
+        let tree = plimsoll_progress::truncate::ended(&operation.snapshot());
+        let samples: Vec<_> = (0..40).map(|at| json!({ "at": at * 1000, "rate": 50 << 20, "percent": at })).collect();
+        let backup = json!({ "metadata": { "name": "a", "namespace": "velero", "uid": "a", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "status": { "phase": "Failed", "failureReason": "disk full", "completionTimestamp": "2026-01-01T00:01:30Z" } });
+        let record = json!({ "metadata": { "name": "backup-a", "namespace": "velero" }, "spec": { "subject": { "uid": "a" } },
+            "status": { "tree": tree, "samples": samples } });
+        let cluster = ClusterState::new("velero", "2026-01-01T00:02:00Z".parse().unwrap());
+        let cluster = cluster.with(Kind::Backup, backup).with(Kind::Operation, record);
+        let dashboard = DashboardState::new();
+        let lines = Overview::default().list_operations(&cluster);
+        dashboard.update(Arc::new(cluster), lines, Vec::new(), never);
+        let detail = dashboard.detail("backup/velero/a").unwrap();
+        assert_eq!(
+            (detail.history.len(), detail.history[39].rate, detail.history[39].percent),
+            (40, 50 << 20, Some(39))
+        );
+        let stage = detail.tree.iter().find(|row| row.label == "volumes").unwrap();
+        assert_eq!((stage.elapsed.as_str(), stage.bytes.as_str()), ("1m30s", "7.0 GiB"));
+        assert_eq!(detail.row.bytes, "7.0 GiB");
     }
 
     #[test]

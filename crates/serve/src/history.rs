@@ -2,59 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::Serialize;
+use plimsoll_progress::{Chart, Sample};
 
 /// At this number of samples every second one is dropped.
 const MAX_SAMPLES: usize = 180;
-/// The shortest distance between two samples, in milliseconds.
-const MIN_DISTANCE: i64 = 450;
 /// Operations with a history: with the most samples for each that is some twenty megabytes, and rarely a tenth of it.
 const MAX_HISTORIES: usize = 2000;
 /// Throughput is kept for this period, with this shortest distance between two samples, in milliseconds.
 const RECENT_PERIOD: i64 = 3_600_000;
 const RECENT_MIN_DISTANCE: i64 = 3000;
-
-/// The numbers of an operation at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sample {
-    /// The time, in milliseconds since 1970.
-    pub at: i64,
-    /// Bytes per second, or the unit that the operation counts instead.
-    pub rate: u64,
-    /// Seconds left, lower and upper bound.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub left: Option<[u64; 2]>,
-    /// Hundredths of a percent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub percent: Option<u16>,
-}
-
-/// Samples in order of time.
-#[derive(Clone, Debug, Default)]
-struct History {
-    samples: Vec<Sample>,
-    distance: i64,
-}
-
-impl History {
-    /// Adds a sample, unless the last one is too near.
-    fn add(&mut self, sample: Sample) {
-        if self.samples.last().is_some_and(|last| sample.at - last.at < self.distance.max(MIN_DISTANCE)) {
-            return;
-        }
-        self.samples.push(sample);
-        if self.samples.len() >= MAX_SAMPLES {
-            let mut keep = false;
-            self.samples.retain(|_| {
-                keep = !keep;
-                keep
-            });
-            let (first, last) = (self.samples[0].at, self.samples[self.samples.len() - 1].at);
-            // The mean distance of the samples that are kept.
-            self.distance = (last - first) / i64::try_from(self.samples.len()).unwrap_or(1).max(1);
-        }
-    }
-}
 
 /// The histories of operations, by uid.
 #[derive(Debug, Default)]
@@ -63,11 +19,17 @@ pub struct Histories {
     round: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
     /// The round in which it last got a sample.
     last_round: u64,
-    history: History,
+    chart: Chart,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self { last_round: 0, chart: Chart::new(MAX_SAMPLES) }
+    }
 }
 
 impl Histories {
@@ -106,14 +68,14 @@ impl Histories {
 
     /// The samples of an operation.
     pub fn of(&self, uid: &str) -> &[Sample] {
-        self.histories.get(uid).map_or(&[], |entry| &entry.history.samples)
+        self.histories.get(uid).map_or(&[], |entry| entry.chart.samples())
     }
 }
 
 impl Entry {
     fn add(&mut self, round: u64, sample: Sample) {
         self.last_round = round;
-        self.history.add(sample);
+        self.chart.add(sample);
     }
 }
 
@@ -147,19 +109,6 @@ mod tests {
 
     fn at(second: i64) -> Sample {
         Sample { at: second * 1000, ..Sample::default() }
-    }
-
-    #[test]
-    fn a_long_history_keeps_its_beginning_and_its_end_with_few_samples() {
-        let mut history = History::default();
-        for second in 0..100_000 {
-            history.add(at(second));
-        }
-        let samples = &history.samples;
-        assert!(samples.len() < MAX_SAMPLES && samples.len() >= MAX_SAMPLES / 4, "{}", samples.len());
-        assert_eq!(samples[0].at, 0);
-        assert!(samples[samples.len() - 1].at > 98_000_000);
-        assert!(samples.windows(2).all(|pair| pair[0].at < pair[1].at));
     }
 
     /// A round of so many operations, always in the same order.

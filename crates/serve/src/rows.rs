@@ -4,10 +4,8 @@ use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_observe::{Cause, Certainty, Kind, Object, OperationSummary, Verdict};
 use plimsoll_progress::view::{self, Look};
-use plimsoll_progress::{Snapshot, Unit};
+use plimsoll_progress::{Sample, Snapshot, Token, Unit};
 use serde::Serialize;
-
-use crate::history::Sample;
 
 /// Rows of a tree on the page; further ones are folded into counts.
 const MAX_TREE_ROWS: usize = 300;
@@ -55,12 +53,17 @@ pub struct Row {
     pub left: String,
     /// Bytes per second, as a number.
     pub bytes_rate: u64,
-    /// Since when it is stalled.
+    /// Since when it is stalled, spinning or crawling.
     pub since: Option<i64>,
+    /// Which of these it is.
+    pub stall: Option<&'static str>,
     /// Why it is stuck or has failed.
     pub cause: Option<Cause>,
     /// The schedule that created it.
     pub schedule: String,
+    /// Which numbers these are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
     /// Whether it can be cancelled.
     pub can_cancel: bool,
     /// Whether it can be retried.
@@ -131,8 +134,10 @@ pub fn row(line: &OperationSummary, object: Option<&Object>, now: Timestamp) -> 
         left: if ended { String::new() } else { speed.left_text() },
         bytes_rate: speed.rate.filter(|_| !ended && speed.unit == Unit::Bytes).unwrap_or(0),
         since: tree.stall.as_ref().filter(|_| !ended).map(|stall| past(stall.age)),
+        stall: tree.stall.as_ref().filter(|_| !ended).map(|stall| stall.verdict().word()),
         cause: main_cause(line).cloned(),
         schedule: object.map(|object| object.label(labels::SCHEDULE_NAME).to_owned()).unwrap_or_default(),
+        token: tree.token,
         can_cancel: !ended && (line.has_operation || line.reference.kind.is_transfer()),
         can_retry: matches!(line.explanation.verdict, Verdict::Failed | Verdict::PartiallyFailed | Verdict::Cancelled)
             && matches!(line.reference.kind, Kind::Backup | Kind::Restore | Kind::ActionSet),
@@ -140,7 +145,7 @@ pub fn row(line: &OperationSummary, object: Option<&Object>, now: Timestamp) -> 
 }
 
 /// Everything about an operation.
-pub fn detail(line: &OperationSummary, row: Row, history: &[Sample]) -> Detail {
+pub fn detail(line: &OperationSummary, row: Row, history: Vec<Sample>) -> Detail {
     let explanation = &line.explanation;
     Detail {
         row,
@@ -148,7 +153,7 @@ pub fn detail(line: &OperationSummary, row: Row, history: &[Sample]) -> Detail {
         causes: explanation.causes.clone(),
         tree: stalls_first(view::rows_within(&explanation.tree, MAX_TREE_ROWS)),
         unit: view::unit_word(explanation.tree.speed().unit, 0),
-        history: history.to_vec(),
+        history,
         unseen: explanation.unseen.clone(),
     }
 }
@@ -176,13 +181,15 @@ fn stalls_first(rows: Vec<view::Row>) -> Vec<view::Row> {
 
 /// The current sample of an operation.
 pub fn sample(tree: &Snapshot, now: Timestamp) -> Sample {
-    let speed = tree.speed();
-    Sample {
-        at: now.as_millisecond(),
-        rate: speed.rate.unwrap_or(0),
-        left: speed.left.map(|left| [left.low, left.high]),
-        percent: tree.percent().map(plimsoll_progress::Percent::hundredths),
-    }
+    Sample::of(tree, now.as_millisecond())
+}
+
+/// The samples that the server which worked on an operation has written, up to those of this process.
+pub fn samples(operation: Option<&Object>, own: &[Sample]) -> Vec<Sample> {
+    let written = operation.map(|operation| operation.list("/status/samples")).unwrap_or_default();
+    let written = written.iter().filter_map(|sample| serde_json::from_value::<Sample>(sample.clone()).ok());
+    let before = |sample: &Sample| own.first().is_none_or(|first| sample.at < first.at);
+    written.take_while(before).chain(own.iter().copied()).collect()
 }
 
 fn main_cause(line: &OperationSummary) -> Option<&Cause> {

@@ -1,8 +1,7 @@
 //! Volume transfers: running ones and recent ones.
 
 use plimsoll_observe::{ClusterState, Overview, VolumeProgress};
-use plimsoll_progress::view::size_text;
-use plimsoll_progress::{Percent, Snapshot, Unit};
+use plimsoll_progress::{Percent, Token, Unit, view};
 use serde::Serialize;
 
 use crate::rows::seconds;
@@ -46,6 +45,9 @@ pub struct Volume {
     pub ended: Option<i64>,
     /// The object's message.
     pub message: String,
+    /// Which numbers these are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
 }
 
 /// The volumes in the list.
@@ -55,9 +57,9 @@ pub fn volumes(overview: &mut Overview, cluster: &ClusterState) -> Vec<Volume> {
 
 fn volume(progress: &VolumeProgress<'_>) -> Volume {
     let (transfer, object) = (progress.transfer, progress.transfer.object);
-    let live = progress.live.as_ref();
-    let percent = live.and_then(Snapshot::percent).or_else(|| transfer.percent());
-    let stalled = live.is_some_and(|tree| tree.stall.is_some()) || object.at("/status/plimsoll/stalled").is_some();
+    let tree = &progress.tree;
+    let percent = tree.percent();
+    let stalled = tree.stall.is_some() || object.at("/status/plimsoll/stalled").is_some();
     Volume {
         key: format!("{}/{}/{}", object.kind().word(), object.namespace(), object.name()),
         kind: object.kind().word(),
@@ -69,27 +71,12 @@ fn volume(progress: &VolumeProgress<'_>) -> Volume {
         is_stuck: stalled && !transfer.is_ended(),
         percent: percent.map(|percent| format!("{percent} %")).unwrap_or_default(),
         bar: percent.map(Percent::fraction),
-        bytes: bytes(progress),
+        bytes: tree.sum(Unit::Bytes).map(|bytes| view::bytes_text(&bytes)).unwrap_or_default(),
         rate: progress.speed.map(|speed| speed.rate_text()).unwrap_or_default(),
         left: progress.speed.map(|speed| speed.left_text()).unwrap_or_default(),
         created: object.created().map(seconds),
         ended: object.time("/status/completionTimestamp").map(seconds),
         message: object.text("/status/message").to_owned(),
-    }
-}
-
-/// Bytes done and total. What was shown once does not decrease when a transfer restarts.
-fn bytes(progress: &VolumeProgress<'_>) -> String {
-    let (written, mut total) = progress.transfer.bytes();
-    let mut done = written;
-    if let Some(counts) = progress.live.as_ref().and_then(|tree| tree.sum(Unit::Bytes)) {
-        done = counts.settled().max(written);
-        total = if counts.total.value().is_some() { counts.total } else { total };
-    }
-    match total.value() {
-        Some(known) if total.is_final() => format!("{} of {}", size_text(done), size_text(known)),
-        Some(known) => format!("{} of ~{}", size_text(done), size_text(known.max(done))),
-        None if done == 0 => String::new(),
-        None => size_text(done),
+        token: tree.token,
     }
 }

@@ -18,6 +18,7 @@ use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpRequestBod
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::time::Instant;
 
+use crate::transfer_attempts::TransferAttempts;
 use crate::watchdog::Observers;
 
 /// Small enough that a slow connection sends several in a minute, large enough to cost nothing on a fast one.
@@ -83,14 +84,15 @@ struct InvalidUrl(url::ParseError);
 #[derive(Debug)]
 pub(crate) struct BodyProgress {
     observers: Arc<Observers>,
+    transfer: Arc<TransferAttempts>,
     remaining: AtomicUsize,
     last_progress: Mutex<Instant>,
 }
 
 impl BodyProgress {
-    pub(crate) fn new(length: usize, observers: Arc<Observers>) -> Arc<Self> {
+    pub(crate) fn new(length: usize, observers: Arc<Observers>, transfer: Arc<TransferAttempts>) -> Arc<Self> {
         let (remaining, last_progress) = (AtomicUsize::new(length), Mutex::new(Instant::now()));
-        Arc::new(Self { observers, remaining, last_progress })
+        Arc::new(Self { observers, transfer, remaining, last_progress })
     }
 
     /// Bytes that the client has not polled yet.
@@ -106,7 +108,7 @@ impl BodyProgress {
     fn record_chunk(&self, bytes: usize) {
         self.remaining.fetch_sub(bytes, Ordering::Relaxed);
         *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        self.observers.notify_bytes();
+        self.observers.notify_bytes(self.transfer.record_sent(bytes as u64));
     }
 }
 

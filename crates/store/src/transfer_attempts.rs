@@ -37,6 +37,9 @@ pub(crate) struct TransferAttempts(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
+    /// Bytes of the request body that any attempt has sent, and that the current one has.
+    sent: u64,
+    sent_now: u64,
     /// Failed attempts whose error was retryable.
     failed: usize,
     /// Whether the last error was retryable.
@@ -69,6 +72,16 @@ impl TransferAttempts {
         let mut state = self.state();
         state.idle_before = state.total_idle();
         state.last_progress = Some(Instant::now());
+        state.sent_now = 0;
+    }
+
+    /// Records that bytes of the request body were sent. Returns how many of them no earlier attempt had sent.
+    pub(crate) fn record_sent(&self, bytes: u64) -> u64 {
+        let mut state = self.state();
+        state.sent_now += bytes;
+        let new = state.sent_now.saturating_sub(state.sent);
+        state.sent += new;
+        new
     }
 
     /// Records that bytes moved until then.
@@ -192,6 +205,19 @@ mod tests {
             assert_eq!(is_restarted_after(&attempts, true).await, expected, "{case}");
         }
         assert!(!is_restarted_after(&[(300, 0)], false).await, "an error that is not retryable");
+    }
+
+    #[test]
+    fn bytes_that_an_earlier_attempt_has_sent_are_not_new() {
+        let transfer = TransferAttempts::default();
+        let attempt = |chunks: &[u64]| {
+            transfer.begin_attempt();
+            chunks.iter().map(|bytes| transfer.record_sent(*bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(attempt(&[10, 10]), [10, 10]);
+        assert_eq!(attempt(&[10, 5]), [0, 0]);
+        assert_eq!(attempt(&[15, 10, 10]), [0, 5, 10]);
+        assert_eq!(attempt(&[35]), [0]);
     }
 
     #[tokio::test(start_paused = true)]

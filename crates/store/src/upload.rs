@@ -63,11 +63,10 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes the object visible. A small one is a single request.
-    pub async fn finish(mut self) -> Result<()> {
+    /// Sends what is left of a large object: what [`Upload::finish`] then waits for is the completion alone.
+    pub async fn flush(&mut self) -> Result<()> {
         if self.started.is_none() {
-            let content = self.take_filling();
-            return self.store.put_payload(&self.key, content).await;
+            return Ok(());
         }
         if !self.filling.is_empty() {
             self.send_part().await?;
@@ -75,6 +74,16 @@ impl Upload {
         while let Some(done) = self.in_flight.next().await {
             done?;
         }
+        Ok(())
+    }
+
+    /// Makes the object visible. A small one is a single request.
+    pub async fn finish(mut self) -> Result<()> {
+        if self.started.is_none() {
+            let content = self.take_filling();
+            return self.store.put_payload(&self.key, content).await;
+        }
+        self.flush().await?;
         let Some(upload) = &mut self.started else { return Ok(()) };
         let done = upload.complete().await;
         done.map_err(|error| self.store.error_for(&error, &self.key))?;

@@ -39,8 +39,10 @@ pub trait Observer: Send + Sync {
     fn on_wait(&self, wait: &Wait);
     /// Bytes move again.
     fn on_resume(&self) {}
-    /// Bytes were sent or received. Called very often.
-    fn on_bytes(&self) {}
+    /// Bytes were sent or received. `new` of them are of use: neither sent again nor the text of an error. Called very often.
+    fn on_bytes(&self, new: u64) {
+        let _ = new;
+    }
 }
 
 impl<F: Fn(&Wait) + Send + Sync> Observer for F {
@@ -94,8 +96,8 @@ impl Observers {
         }
     }
 
-    pub(crate) fn notify_bytes(&self) {
-        self.notify_each(|observer| observer.on_bytes());
+    pub(crate) fn notify_bytes(&self, new: u64) {
+        self.notify_each(|observer| observer.on_bytes(new));
     }
 
     fn notify_each(&self, notify: impl Fn(&dyn Observer)) {
@@ -215,14 +217,17 @@ impl HttpService for WatchedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let transfer = TransferAttempts::current();
         transfer.begin_attempt();
-        let progress = BodyProgress::new(request.body().content_length(), self.watchdog.observers.clone());
+        let progress =
+            BodyProgress::new(request.body().content_length(), self.watchdog.observers.clone(), transfer.clone());
         let response = self.inner.send(request, progress.clone());
         let response = self.watchdog.watch(response, &progress).await;
         let response = response.inspect(|response| self.watchdog.report(response)).flatten();
         transfer.record_progress(progress.last_progress());
         transfer.record_response(&response);
         let (parts, body) = response?.into_parts();
-        let body = HttpResponseBody::new(WatchedBody(Mutex::new(watch_body(body, self.watchdog.clone(), transfer))));
+        let is_content = parts.status.is_success();
+        let chunks = watch_body(body, self.watchdog.clone(), transfer, is_content);
+        let body = HttpResponseBody::new(WatchedBody(Mutex::new(chunks)));
         Ok(HttpResponse::from_parts(parts, body))
     }
 }
@@ -244,9 +249,14 @@ impl http_body::Body for WatchedBody {
     }
 }
 
-fn watch_body(body: HttpResponseBody, watchdog: Watchdog, transfer: Arc<TransferAttempts>) -> FrameStream {
+fn watch_body(
+    body: HttpResponseBody,
+    watchdog: Watchdog,
+    transfer: Arc<TransferAttempts>,
+    is_content: bool,
+) -> FrameStream {
     let chunks = body.bytes_stream();
-    stream::unfold(Some((chunks, watchdog, transfer)), |state| async {
+    stream::unfold(Some((chunks, watchdog, transfer)), move |state| async move {
         let (mut chunks, watchdog, transfer) = state?;
         // The time until the next poll is the caller's, not the store's.
         transfer.record_progress(Instant::now());
@@ -257,7 +267,7 @@ fn watch_body(body: HttpResponseBody, watchdog: Watchdog, transfer: Arc<Transfer
         match chunk {
             Ok(chunk) => {
                 watchdog.observers.notify_resume();
-                watchdog.observers.notify_bytes();
+                watchdog.observers.notify_bytes(if is_content { chunk.len() as u64 } else { 0 });
                 Some((Ok(Frame::data(chunk)), Some((chunks, watchdog, transfer))))
             }
             Err(error) => {
@@ -295,7 +305,7 @@ mod tests {
         responds: bool,
     ) -> (Result<(), HttpError>, Duration) {
         let (watchdog, observers) = watchdog();
-        let progress = BodyProgress::new(length, observers);
+        let progress = BodyProgress::new(length, observers, Arc::default());
         let mut chunks = ChunkedBody::new(HttpRequestBody::from(vec![1; length]), progress.clone());
         let response = async {
             for _ in 0..max_chunks {

@@ -8,7 +8,7 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_engine::kill;
 use plimsoll_mover::{Job, MoverError, Outcome, Work, spawn_at};
-use plimsoll_progress::Wait;
+use plimsoll_progress::{Graft, Wait};
 use plimsoll_store::RetryPolicy;
 use plimsoll_volumes::transfer::{Transfer, TransferError};
 use serde_json::json;
@@ -19,7 +19,6 @@ use super::prepare::Prepared;
 use super::{POLL_INTERVAL, Run};
 use crate::decide::MAX_ATTEMPTS;
 use crate::slots::Slot;
-use crate::status_writer;
 use crate::volume_io::on_volume;
 
 /// The pauses between attempts. The longest is short: a transfer should not wait much longer than the lock it waits for is held.
@@ -61,7 +60,8 @@ impl<T: Transfer> Run<'_, T> {
         let passed_lock = async {
             while lock.is_some() {
                 tokio::time::sleep(POLL_INTERVAL).await;
-                lock.take_if(|_| status_writer::mover_has_started(&self.tree.snapshot()));
+                // No mover counts anything before it has passed the locks of its repository.
+                lock.take_if(|_| self.mover.get().is_some_and(Graft::has_counted));
             }
             std::future::pending().await
         };

@@ -19,16 +19,17 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_engine::{Error, RetryPolicy};
-use plimsoll_mover::Outcome;
-use plimsoll_progress::{Clock, Graft, Observer, Operation, Task};
+use plimsoll_mover::{MoverKind, Outcome};
+use plimsoll_progress::{Clock, Graft, Operation, Task};
 use plimsoll_volumes::transfer::{Transfer, TransferError, TransferRecord};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::attempt_count::failed_attempts;
 use self::end::end;
+use self::prepare::mover_kind;
 use crate::restore_marker;
 use crate::services::AgentServices;
-use crate::status_writer::{ProgressFloor, StatusWriter, StatusWriterSettings};
+use crate::status_writer::{ProgressFloor, StatusWriter, StatusWriterSettings, resumed_tree};
 
 /// How often a pod or a directory that is waited for is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -40,13 +41,14 @@ pub(crate) async fn run<T: Transfer>(
     cancel: CancellationToken,
 ) -> Result<(), Error> {
     let record = TransferRecord::new(services.client.clone(), &services.settings.namespace, &object);
-    let tree = Operation::new(object.name_any(), Clock::system());
-    let (retry, root) = (RetryPolicy::default(), tree.root());
+    let reading = Operation::new(object.name_any(), Clock::system());
+    let (retry, root) = (RetryPolicy::default(), reading.root());
     let current = tokio::select! {
         current = retry.run(&root, || record.current()) => current?,
         () = cancel.cancelled() => Some(object),
     };
     let Some(object) = current else { return Ok(()) };
+    let tree = resumed_tree(&object, mover_kind(&object).ok().map(MoverKind::name));
     let status_writer_task = StatusWriter::start(StatusWriterSettings {
         record: record.clone(),
         tree: tree.observer(),
@@ -59,9 +61,8 @@ pub(crate) async fn run<T: Transfer>(
     let uid = object.uid().unwrap_or_default();
     let _shown = services.settings.trees.register(&uid, move || Some(observer.snapshot()));
     let mover = OnceLock::new();
-    let (root, observer) = (tree.root(), tree.observer());
-    let run =
-        Run { services: &services, object: &object, record: &record, root, tree: observer, cancel: &cancel, mover };
+    let root = tree.root();
+    let run = Run { services: &services, object: &object, record: &record, root, cancel: &cancel, mover };
     let answer = run.work().await;
     let floor = status_writer_task.stop().await;
     end(&services, &object, &record, &tree, floor, answer).await
@@ -83,7 +84,6 @@ struct Run<'a, T> {
     object: &'a T,
     record: &'a TransferRecord<T>,
     root: Task,
-    tree: Observer,
     cancel: &'a CancellationToken,
     /// Where the mover's tree is shown, whichever attempt it is.
     mover: OnceLock<Graft>,

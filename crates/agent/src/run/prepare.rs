@@ -34,7 +34,7 @@ impl<T: Transfer> Run<'_, T> {
         let services = self.services;
         let pod = self.pod().await?;
         let directory = self.directory(&pod).await?;
-        let kind = self.kind()?;
+        let kind = mover_kind(self.object)?;
         let opened = self.retry_api_errors(|| self.repository(kind)).await?;
         let cache = services.caches.acquire(&opened);
         let (volume, inner) = (directory.clone(), self.object.inner());
@@ -75,14 +75,15 @@ impl<T: Transfer> Run<'_, T> {
         let namespace = self.object.repository_namespace();
         repository::open(client, settings, self.object.location(), kind, &namespace).await
     }
+}
 
-    fn kind(&self) -> Result<MoverKind, TransferError> {
-        let wanted = self.object.annotations().get(labels::MOVER).map(String::as_str);
-        match (self.object.uploader(), wanted) {
-            (UploaderType::Kopia, _) => Ok(MoverKind::Kopia),
-            (UploaderType::Restic | UploaderType::Unset, Some("restic")) => Ok(MoverKind::Restic),
-            (UploaderType::Restic | UploaderType::Unset, _) => Ok(MoverKind::BuiltIn),
-            (other, _) => Err(TransferError::Invalid(format!("spec.uploaderType: unknown type {other}"))),
-        }
+/// The mover of a transfer.
+pub(super) fn mover_kind<T: Transfer>(object: &T) -> Result<MoverKind, TransferError> {
+    let wanted = object.annotations().get(labels::MOVER).map(String::as_str);
+    match (object.uploader(), wanted) {
+        (UploaderType::Kopia, _) => Ok(MoverKind::Kopia),
+        (UploaderType::Restic | UploaderType::Unset, Some("restic")) => Ok(MoverKind::Restic),
+        (UploaderType::Restic | UploaderType::Unset, _) => Ok(MoverKind::BuiltIn),
+        (other, _) => Err(TransferError::Invalid(format!("spec.uploaderType: unknown type {other}"))),
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 pub(crate) use self::cluster_transfers::ClusterTransfers;
-pub(crate) use self::progress_floor::{ProgressFloor, mover_has_started, status};
+pub(crate) use self::progress_floor::{ProgressFloor, resumed_tree, status};
 
 /// How often the tree of a transfer is read: a new stall is written at once.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -70,10 +70,10 @@ async fn write_until_stopped<T: Transfer>(
     loop {
         let mut read = || status(&settings.tree.snapshot(), &mut settings.floor, settings.expected);
         let seen = read();
-        let urgent = stalled(&seen) != stalled(&last);
-        if (Instant::now() >= due && !is_same_except_times(&seen, &last)) || urgent {
+        let is_urgent = |seen: &Value| stalled(seen) != stalled(&last);
+        if (Instant::now() >= due && !is_same_except_times(&seen, &last)) || is_urgent(&seen) {
             tokio::select! {
-                () = settings.running.write_budget.acquire(urgent) => {}
+                () = settings.running.write_budget.acquire_when(|| is_urgent(&read())) => {}
                 () = stop.cancelled() => return settings.floor,
             }
             // The tree may have changed while this waited for its permit.
@@ -97,9 +97,10 @@ async fn write_until_stopped<T: Transfer>(
     }
 }
 
-/// The stalled task, if there is one.
-fn stalled(status: &Value) -> Option<&Value> {
-    status.pointer("/plimsoll/stalled/task")
+/// The stalled task and the reason, if there is one.
+fn stalled(status: &Value) -> Option<[&Value; 2]> {
+    let stalled = status.pointer("/plimsoll/stalled").filter(|stalled| stalled.is_object())?;
+    Some([&stalled["task"], &stalled["reason"]])
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use plimsoll_mover::{TransferProgress as Shown, transfer_progress, transfer_progress_with_total};
-use plimsoll_operations::{projection, summary_patch};
-use plimsoll_progress::{Counts, Percent, Snapshot, State, Total, Unit};
+use plimsoll_operations::{next_epoch, projection, summary_patch};
+use plimsoll_progress::{Clock, Counts, Operation, Percent, Snapshot, State, Token, Total, Unit};
 use plimsoll_volumes::transfer::{Transfer, progress};
 use serde_json::{Value, json};
 
@@ -61,10 +61,12 @@ pub(crate) fn status(snapshot: &Snapshot, floor: &mut ProgressFloor, expected: O
     let mut summary = projection::summary(snapshot, Timestamp::now());
     if snapshot.state() != State::Done {
         // The percentage of the shown bytes. It is approximate while the mover still scans its volume.
-        let is_growing = |bytes: &Counts| matches!(bytes.total, Total::Growing(_));
-        let grows = movers().any(|node| node.counts(Unit::Bytes).is_some_and(is_growing));
+        let bytes = movers().find_map(|node| node.counts(Unit::Bytes));
+        let grows = bytes.is_none_or(|bytes| !bytes.total.is_final());
         summary.percent = floor.percent.map(|percent| percent.approximately(grows).to_string());
     }
+    // Where the resource holds more than the tree shows, its numbers are not those of the tree.
+    summary.token = summary.token.filter(|_| summary.percent == snapshot.percent().map(|percent| percent.to_string()));
     summary.doing = progress::current_activity(snapshot).map(str::to_owned);
     (summary.files_done, summary.total_files) = floor.raise_file_counts(progress::files(snapshot));
     let mut status = json!({ "plimsoll": summary_patch(&summary) });
@@ -77,17 +79,40 @@ pub(crate) fn status(snapshot: &Snapshot, floor: &mut ProgressFloor, expected: O
     status
 }
 
-/// Whether the current mover counts something. No mover does before it has passed the locks of its repository.
-pub(crate) fn mover_has_started(snapshot: &Snapshot) -> bool {
-    let counts = |counts: &Counts| counts.settled() > 0 || counts.total.value().is_some_and(|total| total > 0);
-    snapshot.nodes.iter().skip(1).any(|node| node.meters.iter().any(counts))
+/// The tree of a transfer. It shows nothing less than what the custom resource shows of an earlier agent's work.
+pub(crate) fn resumed_tree<T: Transfer>(object: &T, mover: Option<&str>) -> Operation {
+    let name = object.meta().name.clone().unwrap_or_default();
+    let saved = mover.and_then(|mover| saved_tree(&name, mover, &ProgressFloor::of(object)));
+    let tree = match saved {
+        // The gap is shown by the wait for a slot.
+        Some(saved) => Operation::resume(&saved, "an agent that is gone", Clock::system()).0,
+        None => Operation::new(name, Clock::system()),
+    };
+    let written = object.summary().and_then(|summary| summary.token.as_deref()?.parse::<Token>().ok());
+    tree.begin_epoch(next_epoch(written));
+    tree
+}
+
+/// What the custom resource shows, as the tree of its mover.
+fn saved_tree(name: &str, mover: &str, floor: &ProgressFloor) -> Option<Snapshot> {
+    let counts = |unit: Unit, done: u64, total: Total| Counts { done, total, ..Counts::zero(unit) }.covered();
+    let bytes = floor.bytes.map(|shown| counts(Unit::Bytes, shown.bytes_done, Total::Growing(shown.total_bytes)));
+    let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+    let files = number(floor.files.0)
+        .map(|done| counts(Unit::Files, done, number(floor.files.1).map_or(Total::Unknown, Total::Growing)));
+    let meters: Vec<Counts> = bytes.into_iter().chain(files).collect();
+    let percent = floor.percent.map(|percent| percent.to_string());
+    let root = json!({ "path": "", "name": name, "state": "running", "percent": percent });
+    let below = json!({ "path": mover, "name": mover, "state": "running", "percent": percent, "meters": meters });
+    let saved = json!({ "operation": name, "nodes": [root, below] });
+    (!meters.is_empty()).then(|| serde_json::from_value(saved).ok()).flatten()
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use plimsoll_progress::{Clock, Frame, Operation, VirtualClock};
+    use plimsoll_progress::{Frame, VirtualClock};
 
     use super::*;
 
@@ -122,7 +147,7 @@ mod tests {
     fn a_mover_has_begun_once_it_knows_what_there_is_to_do_and_the_next_one_begins_for_itself() {
         let tree = Operation::new("t", Clock::system());
         let mover = tree.root().graft("built-in");
-        let mover_has_started = || mover_has_started(&tree.snapshot());
+        let mover_has_started = || mover.has_counted();
         let report = |attempt, sequence, total| {
             let reported = Operation::new("m", Clock::system());
             reported.root().meter(Unit::Bytes).set_total(total);
@@ -166,6 +191,28 @@ mod tests {
         assert_eq!(shown["plimsoll"]["percent"], "60.00", "both show the same");
         bytes.set_done(100);
         assert_eq!(progress(&tree, &mut before), (json!(99), json!(100)));
+    }
+
+    #[test]
+    fn an_agent_that_begins_again_shows_the_bytes_and_the_percentage_of_the_resource() {
+        let saved = saved_tree("t", "built-in", &floor(60, 100)).unwrap();
+        let (tree, gap) = Operation::resume(&saved, "an agent that is gone", Clock::system());
+        drop(gap);
+        let mover = tree.root().graft("built-in");
+        let mut floor = floor(60, 100);
+        let mut shown = |done, total| {
+            mover.apply(&frame(1, done, done, total)).unwrap();
+            let (live, written) = (tree.snapshot(), status(&tree.snapshot(), &mut floor, None));
+            let bytes = live.sum(Unit::Bytes).unwrap();
+            let row = &plimsoll_progress::view::rows(&live)[0];
+            assert_eq!(row.percent.trim_start_matches('~').replace(" %", ""), live.percent().unwrap().plain());
+            let written = written["plimsoll"]["percent"].as_str().unwrap().trim_start_matches('~').to_owned();
+            assert_eq!(written, live.percent().unwrap().plain(), "the resource and the tree agree");
+            (bytes.settled(), bytes.total.value(), written)
+        };
+        assert_eq!(shown(5, Total::Growing(7)), (60, Some(100), "60.00".into()));
+        assert_eq!(shown(30, Total::Final(100)), (60, Some(100), "60.00".into()));
+        assert_eq!(shown(75, Total::Final(100)), (75, Some(100), "75.00".into()));
     }
 
     #[test]
@@ -253,9 +300,12 @@ mod tests {
             assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
         }
         mover.restart();
-        assert_eq!(shown(), (None, json!("60.00"), json!(6)), "what the resource shows stays");
+        assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)), "what was shown stays");
         mover.apply(&frame(2, 1, 5, Total::Growing(7))).unwrap();
         assert_eq!(shown(), (None, json!("~60.00"), json!(6)), "it looks through the volume again");
+        let live = tree.snapshot();
+        assert_eq!(live.percent().map(Percent::plain).as_deref(), Some("60.00"), "the tree shows the same");
+        assert_eq!(live.sum(Unit::Bytes).map(|bytes| bytes.settled()), Some(60));
         mover.apply(&frame(2, 2, 30, Total::Final(100))).unwrap();
         assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
         mover.apply(&frame(2, 3, 75, Total::Final(100))).unwrap();

@@ -11,8 +11,8 @@ use crate::summary::ProgressSummary;
 pub const RECONCILING: &str = "Reconciling";
 /// Condition: the work is in progress.
 pub const PROGRESSING: &str = "Progressing";
-/// Condition: a task does not advance.
-pub const STALLED: &str = "Stalled";
+/// Condition: a task does not go on as it should. Not `Stalled`, which means failed to tools that follow kstatus.
+pub const PROGRESS_STALLED: &str = "ProgressStalled";
 /// Condition: the work has ended, successfully or not.
 pub const COMPLETE: &str = "Complete";
 
@@ -55,10 +55,10 @@ wire_struct! {
         pub epoch: Option<i64>,
         /// State of the operation.
         pub state: Option<OperationState>,
-        /// The progress tree, limited in size; removed once the operation has ended.
+        /// The progress tree, limited in size; smaller once the operation has ended.
         #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
         pub tree: Option<Value>,
-        /// `Reconciling`, `Progressing`, `Stalled` and `Complete`.
+        /// `Reconciling`, `Progressing`, `ProgressStalled` and `Complete`.
         pub conditions: Vec<Condition>,
         /// When the work started.
         pub start_timestamp: Option<Time>,
@@ -68,6 +68,8 @@ wire_struct! {
         pub stages: Vec<Stage>,
         /// Percent, rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
+        /// Throughput and percent over the time of the operation: few samples, however long it takes.
+        pub samples: Vec<Sample>,
         /// The end of the log while the operation runs; removed once the log is stored as a file.
         pub log: Option<LogTail>,
         /// Why items were skipped or failed, the most frequent reasons first, once the operation has ended.
@@ -82,6 +84,16 @@ wire_struct! {
         pub reason: Option<String>,
         /// How many items.
         pub count: Option<i64>,
+    }
+
+    /// The numbers of an operation at one moment.
+    pub struct Sample {
+        /// The time, in milliseconds since 1970.
+        pub at: Option<i64>,
+        /// Bytes a second, or the unit that the operation counts instead.
+        pub rate: Option<i64>,
+        /// Hundredths of a percent.
+        pub percent: Option<i64>,
     }
 
     /// The end of a log that is being written.

@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use plimsoll_progress::{Task, Total, Unit};
+use plimsoll_progress::{Counts, PercentRule, Task, Total, Unit};
 
 use super::function_spec::ProgressKind;
-use crate::percent::Step;
+use crate::percent::{self, Bytes, Hundredths, Step};
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,22 @@ pub struct TransferProgress {
     pub seconds_left: Option<u64>,
 }
 
+/// The percentage of a running phase, from the meters of its task.
+fn percent_rule(kind: ProgressKind) -> PercentRule {
+    match kind {
+        ProgressKind::Bytes => |meters| phase_percent(ProgressKind::Bytes, meters),
+        ProgressKind::OnCompletion => |meters| phase_percent(ProgressKind::OnCompletion, meters),
+        ProgressKind::Steps => |meters| phase_percent(ProgressKind::Steps, meters),
+    }
+}
+
+fn phase_percent(kind: ProgressKind, meters: &[Counts]) -> Hundredths {
+    let counts = |unit: Unit| meters.iter().find(|counts| counts.unit == unit);
+    let step = Step::from_count(counts(Unit::Steps).map_or(0, Counts::settled));
+    let bytes = counts(Unit::Bytes).map(|bytes| Bytes { done: bytes.settled(), total: bytes.total.value() });
+    percent::running(kind, step, bytes.unwrap_or_default())
+}
+
 /// The meters of a phase. Several data movers count into the same ones.
 pub struct PhaseMeters {
     kind: ProgressKind,
@@ -61,6 +77,7 @@ impl PhaseMeters {
         if kind == ProgressKind::Steps {
             task.meter(Unit::Steps).set_total(Total::Final(Step::COUNT));
         }
+        task.percent_rule(percent_rule(kind));
         Self { kind, task, movers: Mutex::default() }
     }
 

@@ -148,7 +148,8 @@ impl SnapshotObjects {
 
     /// Waits until a VolumeSnapshot is ready and returns its status. A permanent error is returned immediately.
     pub async fn wait_until_ready(&self, call: &Call, name: &str) -> Result<Value, Error> {
-        let _waiting = call.task.wait(format!("waiting for {} to be ready", self.path(name)));
+        // Any driver may be silent for as long as it takes, and then uploads without progress. The phase has a deadline.
+        let _waiting = call.task.wait_quietly(format!("waiting for {} to be ready", self.path(name)), None);
         loop {
             let readiness = match self.get(name).await {
                 Ok(object) => classify(&object.data["status"]),
@@ -159,11 +160,6 @@ impl SnapshotObjects {
                 Readiness::Ready(status) => return Ok(status),
                 Readiness::Failed(detail) => return Err(Error::Snapshot { snapshot: self.path(name), detail }),
                 Readiness::Waiting(hint) => call.task.hint(hint),
-                // The storage now uploads the snapshot, without progress and for any length of time.
-                Readiness::Created(hint) => {
-                    call.task.quiet();
-                    call.task.hint(hint);
-                }
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -181,7 +177,6 @@ fn code(error: &kube::Error) -> Option<u16> {
 #[derive(Debug, PartialEq)]
 enum Readiness {
     Ready(Value),
-    Created(String),
     Waiting(String),
     Failed(String),
 }
@@ -197,7 +192,7 @@ fn classify(status: &Value) -> Readiness {
         Some(message) => Readiness::Failed(message),
         None => match text(&status["boundVolumeSnapshotContentName"]) {
             Some(content) if status["creationTime"].is_string() => {
-                Readiness::Created(format!("{content} is created and not ready yet"))
+                Readiness::Waiting(format!("{content} is created and not ready yet"))
             }
             Some(content) => Readiness::Waiting(format!("{content} is being created")),
             None => Readiness::Waiting("waiting for the snapshot-controller".into()),
@@ -233,7 +228,7 @@ mod tests {
             assert!(matches!(classify(&status), Readiness::Waiting(_)), "{status}");
         }
         let taken = json!({ "readyToUse": false, "boundVolumeSnapshotContentName": "c", "creationTime": "2026-01-01T00:00:00Z" });
-        assert!(matches!(classify(&taken), Readiness::Created(_)));
+        assert!(matches!(classify(&taken), Readiness::Waiting(_)));
         for message in ["rpc error: code = InvalidArgument desc = no", "snapshot class x not found"] {
             assert_eq!(classify(&failed(message)), Readiness::Failed(message.into()));
         }

@@ -176,7 +176,8 @@ fn time_left(subject: &Subject) -> String {
 }
 
 fn current_task(subject: &Subject) -> String {
-    let stalled = subject.text("/status/plimsoll/stalled/message").map(|why| format!("STALLED: {why}"));
+    let verdict = subject.text("/status/plimsoll/verdict").unwrap_or("Stalled").to_uppercase();
+    let stalled = subject.text("/status/plimsoll/stalled/message").map(|why| format!("{verdict}: {why}"));
     stalled.unwrap_or_else(|| text(subject, "/status/plimsoll/task"))
 }
 

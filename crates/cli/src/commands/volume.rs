@@ -96,17 +96,13 @@ fn table(found: &[Transfer]) -> Vec<String> {
 
 /// `3.1 MiB of 2.0 GiB`, as far as it is known.
 fn moved(one: &Transfer) -> String {
-    match (one.bytes_done, one.total_bytes.filter(|total| *total > 0)) {
-        (Some(done), Some(total)) => format!("{} of {}", view::size_text(done), view::size_text(total)),
-        (Some(done), None) => view::size_text(done),
-        _ => String::new(),
-    }
+    if one.bytes_done.is_none() && one.total_bytes.is_none() { String::new() } else { view::bytes_text(&one.bytes()) }
 }
 
 /// `17 of 40`, as far as it is known.
 fn files(one: &Transfer) -> String {
     match (one.files_done, one.total_files) {
-        (Some(done), Some(total)) => format!("{done} of {total}"),
+        (Some(done), Some(total)) => format!("{done} of {}", total.max(done)),
         (Some(done), None) => done.to_string(),
         _ => String::new(),
     }
@@ -174,7 +170,7 @@ fn page(one: &Transfer) -> Vec<String> {
         section.some("New in the repository", one.incremental_bytes.map(view::size_text));
         section.some("Rate", some(rate(one)));
         section.some("Time left", some(time_left(one)));
-        section.some("STALLED", one.stalled.as_deref());
+        section.some(&one.verdict.as_deref().unwrap_or("Stalled").to_uppercase(), one.stalled.as_deref());
     });
     page.section(|section| {
         section.some("Created", time(one.created));
@@ -241,14 +237,12 @@ fn tree(found: &[Transfer]) -> (Operation, Vec<Task>) {
 }
 
 fn fill(task: &Task, one: &Transfer) {
-    let meter = task.meter(Unit::Bytes);
-    if let Some(total) = one.total_bytes.filter(|total| *total > 0) {
-        meter.set_total(Total::Final(total));
-    }
-    meter.set_done(one.bytes_done.unwrap_or(0));
+    let (meter, bytes) = (task.meter(Unit::Bytes), one.bytes());
+    meter.set_total(bytes.total);
+    meter.set_done(bytes.done);
     if let Some(done) = one.files_done {
         let files = task.meter(Unit::Files);
-        files.set_total(one.total_files.map_or(Total::Unknown, Total::Final));
+        files.set_total(one.total_files.map_or(Total::Unknown, |total| Total::Final(total.max(done))));
         files.set_done(done);
     }
     let doing = one.doing.clone().unwrap_or_default();

@@ -23,7 +23,8 @@ pub fn text(subject: &Subject) -> Vec<String> {
             .some("Progress", subject.text("/status/progress/percentCompleted").map(|percent| format!("{percent}%")));
         section.some("Running phase", subject.text("/status/progress/runningPhase").filter(|name| !name.is_empty()));
         section.some("Error", subject.text("/status/error/message").filter(|message| !message.is_empty()));
-        section.some("Stalled", subject.text("/status/plimsoll/stalled/message"));
+        let verdict = subject.text("/status/plimsoll/verdict").unwrap_or("Stalled");
+        section.some(verdict, subject.text("/status/plimsoll/stalled/message"));
         section.field("Age", age(subject.text("/metadata/creationTimestamp")));
     });
     for action in subject.object.pointer("/status/actions").and_then(Value::as_array).into_iter().flatten() {

@@ -121,6 +121,9 @@ pub struct Progress {
     pub last_advance: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
+    /// `Stalled`, `Spinning`, `Crawling` or `Quiet`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalled: Option<Value>,
 }
@@ -201,6 +204,7 @@ fn progress(subject: &Subject, running: bool, backup_items: Option<u64>) -> Prog
         waits_for: text("/status/plimsoll/waitsFor"),
         last_advance: text("/status/plimsoll/lastAdvance"),
         doing: text("/status/plimsoll/task"),
+        verdict: text("/status/plimsoll/verdict"),
         stalled: live("/status/plimsoll/stalled"),
     }
 }

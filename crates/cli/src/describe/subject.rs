@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plimsoll_api::plimsoll::v1alpha1::ReasonCount;
 use plimsoll_archive::results::Messages;
-use plimsoll_progress::Unit;
 use plimsoll_progress::view::{self, Row};
+use plimsoll_progress::{StallVerdict, Unit};
 use serde_json::{Value, json};
 
 use super::facts::Facts;
@@ -126,11 +126,14 @@ fn add_progress(section: &mut Section, facts: &Facts) {
         section.field("Estimated from", format!("{from}{estimate}"));
     }
     section.some("End waits for", progress.waits_for.as_deref());
-    section.some("Doing", progress.doing.as_deref());
+    let is_quiet = progress.verdict.as_deref() == Some(StallVerdict::Quiet.name());
+    let quiet = if is_quiet { " (quiet)" } else { "" };
+    section.some("Doing", progress.doing.as_ref().map(|doing| format!("{doing}{quiet}")));
     section.some("Last advance", progress.last_advance.as_deref().map(time));
     if let Some(stalled) = &progress.stalled {
         let field = |name: &str| stalled.get(name).and_then(Value::as_str).unwrap_or("?");
-        section.field("STALLED", format!("{} since {}: {}", field("task"), field("since"), field("message")));
+        let label = progress.verdict.as_deref().unwrap_or("Stalled").to_uppercase();
+        section.field(&label, format!("{} since {}: {}", field("task"), field("since"), field("message")));
     }
 }
 

@@ -17,12 +17,17 @@ const SIZE: u64 = 24_000_000;
 /// So that each transfer takes several seconds.
 const SPEED: u64 = 6_000_000;
 
-/// The pod `db-0` with so many bytes in its claim `data` that cannot be compressed.
-async fn application(home: &Home<'_>) {
+/// The `PATH` of containers that find kopia.
+fn kopia_path() -> Value {
+    search_path(&format!("/usr/local/bin:/usr/bin:/bin:{}", cache::directory().join("bin").display()))
+}
+
+/// The pod `db-0` with data that cannot be compressed in its claim `data`. `fill` writes it to /data.
+async fn application(home: &Home<'_>, fill: &str) {
     claim(home, "data").await;
-    let line = format!("head -c {SIZE} /dev/urandom >/data/large; touch /data/ready; exec sleep 10000");
+    let line = format!("{fill}; touch /data/ready; exec sleep 10000");
     let spec = json!({ "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }],
-        "containers": [{ "name": "db", "image": "any", "command": shell(&line),
+        "containers": [{ "name": "db", "image": "any", "command": shell(&line), "env": kopia_path(),
             "volumeMounts": [{ "name": "data", "mountPath": "/data" }] }] });
     make(home, "Pod", "db-0", json!({ "spec": spec })).await;
     let volume = volume_of(home, "data").await;
@@ -32,12 +37,6 @@ async fn application(home: &Home<'_>) {
 fn phase(home: &Home<'_>, name: &str, func: &str, mut args: Value) -> Value {
     args["namespace"] = json!(home.namespace);
     json!({ "name": name, "func": func, "args": args })
-}
-
-/// Fails if what came back differs from the data of the application.
-fn compare(home: &Home<'_>) -> Value {
-    let line = shell("cmp /data/large /data/restored/large");
-    phase(home, "compare", "KubeExec", json!({ "pod": "db-0", "container": "db", "command": line }))
 }
 
 /// Runs the only action of a blueprint with these phases. Returns, for each of the named phases, the last progress in the ActionSet
@@ -71,7 +70,11 @@ async fn live_progress(
     .await;
     assert_eq!(state(&last), "complete", "{}\n{}", message(&last), home.log());
     for (name, field) in fields {
-        assert!(live.contains_key(*name), "{name} was never between 0 and 100 percent with {field}: {:?}", seen.phases);
+        assert!(
+            live.contains_key(*name),
+            "{name} was never between 0 and 100 percent with {field}: {:?}\n{last:#}",
+            seen.phases
+        );
     }
     live
 }
@@ -90,7 +93,7 @@ async fn restics_backup_copy_and_restore_move_in_the_action_set() {
     let home = bed.home("home").await;
     let _server = home.server();
     profile_at(&home, &proxy.url(), "data").await;
-    application(&home).await;
+    application(&home, &format!("head -c {SIZE} /dev/urandom >/data/large")).await;
     proxy.slow_down(Some(SPEED));
     let phases = json!([
         phase(
@@ -118,7 +121,8 @@ async fn restics_backup_copy_and_restore_move_in_the_action_set() {
     let live = live_progress(&home, phases, more, &fields).await;
     // All is read long before it is sent: then the percentage is that of the bytes read.
     for name in ["save", "copy"] {
-        assert_eq!(live[name]["estimatedUploadSizeB"], SIZE, "{live:#?}");
+        let estimated = live[name]["estimatedUploadSizeB"].as_u64().unwrap();
+        assert!((SIZE..SIZE + 100_000).contains(&estimated), "the files, and at the end what was sent: {live:#?}");
     }
     let load = &live["load"];
     let received = load["sizeDownloadedB"].as_u64().unwrap();
@@ -138,47 +142,46 @@ async fn repository_server(home: &Home<'_>, kopia: &KopiaServer) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_progress_of_kopia_with_its_server_is_in_the_action_set() {
+async fn the_bytes_of_kopia_with_its_server_are_in_the_action_set() {
     require!(cache::program("kopia"));
-    // Slow enough for kopia to estimate the total, which takes it a second, before all is done.
-    let kopia = KopiaServer::start(Some(2_000_000)).unwrap();
+    let kopia = KopiaServer::start(None).unwrap();
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
     let _server = home.server();
     repository_server(&home, &kopia).await;
-    application(&home).await;
+    application(&home, &format!("mkdir /data/files; head -c {SIZE} /dev/urandom >/data/files/large")).await;
     let id = "{{ .Phases.save.Output.backupID }}";
+    let save = json!({ "pod": "db-0", "container": "db", "includePath": "/data/files" });
+    let load = json!({ "image": "any", "backupIdentifier": id, "restorePath": "/data/restored", "volumes": { "data": "/data" } });
+    let line = shell("cmp /data/files/large /data/restored/large");
     let phases = json!([
-        phase(
-            &home,
-            "save",
-            "BackupDataUsingKopiaServer",
-            json!({ "pod": "db-0", "container": "db", "includePath": "/data" })
-        ),
-        phase(
-            &home,
-            "load",
-            "RestoreDataUsingKopiaServer",
-            json!({ "image": "any", "backupIdentifier": id,
-            "restorePath": "/data/restored", "volumes": { "data": "/data" } })
-        ),
-        compare(&home),
+        phase(&home, "save", "BackupDataUsingKopiaServer", save),
+        phase(&home, "load", "RestoreDataUsingKopiaServer", load),
+        phase(&home, "compare", "KubeExec", json!({ "pod": "db-0", "container": "db", "command": line })),
         phase(&home, "drop", "DeleteDataUsingKopiaServer", json!({ "image": "any", "backupID": id })),
     ]);
-    let more = json!({ "repositoryServer": { "name": "backups", "namespace": home.namespace } });
-    let live = live_progress(&home, phases, more, &[("save", "estimatedUploadSizeB")]).await;
-    let save = &live["save"];
-    let bytes = |field: &str| save[field].as_u64().unwrap_or_default();
-    assert!(bytes("sizeUploadedB") < bytes("estimatedUploadSizeB"), "{save:#}");
-    assert!(bytes("estimatedUploadSizeB") >= SIZE && bytes("estimatedTimeSeconds") > 0, "{save:#}");
+    let containers = json!([{ "name": "container", "env": kopia_path() }]);
+    let more = json!({ "repositoryServer": { "name": "backups", "namespace": home.namespace },
+        "podOverride": { "containers": containers } });
+    live_progress(&home, phases, more, &[]).await;
+    // How far it was meanwhile depends on when kopia prints a line: the tests of crates/blueprint slow its server down.
+    let set = home.get("ActionSet", "set").await;
+    let bytes = |phase: usize, field: &str| {
+        set["status"]["actions"][0]["phases"][phase]["progress"][field].as_u64().unwrap_or_default()
+    };
+    let (uploaded, estimated) = (bytes(0, "sizeUploadedB"), bytes(0, "estimatedUploadSizeB"));
+    assert!(uploaded > 0 && uploaded <= estimated && estimated >= SIZE, "{set:#}");
+    assert_eq!((bytes(1, "sizeDownloadedB"), bytes(1, "estimatedDownloadSizeB")), (SIZE, SIZE), "{set:#}");
     assert!(kopia.snapshots().unwrap().is_empty());
     assert!(!home.log().contains(PASSWORD), "a secret stands in the log");
 }
 
 /// A database dump through a pipe of two containers, as the blueprints `blueprint-v2` of Kanister 0.117 have it.
 fn dump_blueprint() -> Value {
+    let containers =
+        |names: &[&str]| names.iter().map(|name| json!({ "name": name, "env": kopia_path() })).collect::<Vec<_>>();
     let args = |init: &str, background: String, output: String| {
-        json!({ "namespace": "{{ .Namespace.Name }}", "initImage": "any", "initCommand": shell(init),
+        json!({ "namespace": "{{ .Namespace.Name }}", "podOverride": { "containers": containers(&["background", "output"]) }, "initImage": "any", "initCommand": shell(init),
             "backgroundImage": "any", "backgroundCommand": shell(&background), "outputImage": "any", "outputCommand": shell(&output) })
     };
     let phase = |name: &str, args: Value| json!({ "func": "MultiContainerRun", "name": name, "args": args });
@@ -196,7 +199,7 @@ fn dump_blueprint() -> Value {
         "sum=$(md5sum </tmp/data); kando output sum ${sum%% *}".into(),
     );
     let drop = json!({ "func": "KubeTask", "name": "drop", "args": { "namespace": "{{ .Namespace.Name }}", "image": "any",
-        "command": shell(&format!("kando location delete {profile} {snapshot}")) } });
+        "podOverride": { "containers": containers(&["container"]) }, "command": shell(&format!("kando location delete {profile} {snapshot}")) } });
     json!({ "actions": {
         "backup": { "outputArtifacts": { "dump": { "kopiaSnapshot": "{{ .Phases.save.Output.kopiaOutput }}" } }, "phases": [phase("save", save)] },
         "restore": { "inputArtifactNames": ["dump"], "phases": [phase("load", load)] },

@@ -205,7 +205,7 @@ mod real {
         assert!(watching.child.wait().await.unwrap().success());
         let kubectl = |line: &str| cluster.kubectl(line.split(' ').chain(["-n", home.namespace.as_str()])).unwrap();
         kubectl("wait --for=condition=Complete --timeout=180s backups.velero.io/b");
-        kubectl("wait --for=condition=Stalled=False --timeout=180s backups.velero.io/b");
+        kubectl("wait --for=condition=ProgressStalled=False --timeout=180s backups.velero.io/b");
         kubectl("wait --for=condition=Progressing=False --timeout=180s backups.velero.io/b");
         kubectl("wait --for=condition=Complete --timeout=180s operations.plimsoll.dev/backup-b");
         let shown = kubectl("get backups.velero.io b");

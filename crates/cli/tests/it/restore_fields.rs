@@ -540,8 +540,9 @@ async fn completion_is_reported_by_conditions_and_events(bed: &Bed) {
     Planted::new().object("configmaps", &config_map(&bed.ns("shop"), "map", "1")).plant(&home, "b").await;
     let restore = restored(&home, "r", json!({ "backupName": "b" })).await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", restore_log(&home, "r"));
-    let statuses =
-        |object: &Value| ["Complete", "Progressing", "Stalled"].map(|condition| condition_status(object, condition));
+    let statuses = |object: &Value| {
+        ["Complete", "Progressing", "ProgressStalled"].map(|condition| condition_status(object, condition))
+    };
     let good = [Some(true), Some(false), Some(false)];
     assert_eq!(statuses(&restore), good, "{restore:#}");
     let conditions = restore["status"]["conditions"].as_array().unwrap();

@@ -60,7 +60,7 @@ async fn a_stalled_transfer_and_its_recovery_are_reported_everywhere_with_the_ca
     let message = backup["status"]["plimsoll"]["stalled"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains(CAUSE), "{message}\n{}", agent_log(&home));
     assert_eq!(
-        (condition_status(&backup, "Stalled"), condition_status(&backup, "Progressing")),
+        (condition_status(&backup, "ProgressStalled"), condition_status(&backup, "Progressing")),
         (Some(true), Some(false)),
         "{backup:#}"
     );
@@ -72,7 +72,7 @@ async fn a_stalled_transfer_and_its_recovery_are_reported_everywhere_with_the_ca
     })
     .await;
     eventually("the Operation says so", async || {
-        condition_status(&home.get("Operation", "backup-b").await, "Stalled") == Some(true)
+        condition_status(&home.get("Operation", "backup-b").await, "ProgressStalled") == Some(true)
     })
     .await;
     eventually("an Event says so", async || has_event(&home, "Stalled").await).await;
@@ -99,7 +99,7 @@ async fn a_stalled_transfer_and_its_recovery_are_reported_everywhere_with_the_ca
     let ended = home.ended("Backup", "b").await;
     assert_eq!(phase(&ended), "Completed", "{}\n{}", home.log(), agent_log(&home));
     assert_eq!(
-        (condition_status(&ended, "Stalled"), condition_status(&ended, "Complete")),
+        (condition_status(&ended, "ProgressStalled"), condition_status(&ended, "Complete")),
         (Some(false), Some(true)),
         "{ended:#}"
     );

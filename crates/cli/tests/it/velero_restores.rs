@@ -69,8 +69,10 @@ async fn contents(bed: &Bed, namespace: &str) -> BTreeMap<String, Value> {
             for unique in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
                 metadata.remove(unique);
             }
-            for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
-                entry.as_object_mut().unwrap().remove("time");
+            if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+                entries.iter_mut().for_each(|entry| drop(entry.as_object_mut().unwrap().remove("time")));
+                // The API server sorts them by time.
+                entries.sort_by_key(Value::to_string);
             }
             for label in ["velero.io/backup-name", "velero.io/restore-name"] {
                 metadata.get_mut("labels").and_then(Value::as_object_mut).map(|labels| labels.remove(label));

@@ -28,6 +28,7 @@ pub async fn run(
 ) -> Result<(), Error> {
     let task = job.tree.root().child(planned.name());
     task.equal_weights();
+    task.shares(u32::try_from(planned.action.phases.len()).unwrap_or(u32::MAX));
     task.plan(Work::assumed(Duration::from_secs(planned.action.phases.len().max(1) as u64)));
     let action = Action { job, set, index, planned, task: task.clone() };
     match action.run().await? {
@@ -87,6 +88,10 @@ impl Action<'_> {
         let all = core.chain(action.defer_phase.iter().map(|phase| (PhaseIndex::Defer, phase)));
         all.map(|(index, phase)| {
             let task = self.task.planned(name(phase));
+            if index == PhaseIndex::Defer {
+                // As in Kanister, the deferPhase is no part of the percentage.
+                task.shares(0);
+            }
             self.set.results().set_task(self.position(index), task.path());
             (index, phase, task)
         })

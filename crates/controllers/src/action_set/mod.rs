@@ -133,6 +133,7 @@ impl Lifecycle for ActionSetController {
             return interrupted::end(job, &why).await;
         }
         results.start();
+        job.tree.root().equal_weights();
         let log = OperationLog::create(&job.scratch.path().join("log.gz"))?;
         let set = job.live.0.get_or_init(|| Arc::new(RunningActionSet::new(results, saved, log)));
         kill::point("status.begin.before");

@@ -114,6 +114,7 @@ impl BackupRun<'_> {
             items: items.clone(),
             bytes: reading.meter(Unit::Bytes),
             guard: Arc::clone(&self.env.operation.guard),
+            task: reading.clone(),
         };
         let reader = ItemReader::new(self, planned, reading, recorder, hooks);
         let read = async move {

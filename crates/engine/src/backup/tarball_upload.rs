@@ -12,12 +12,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plimsoll_archive::proof::FileDigest;
 use plimsoll_archive::tarball;
-use plimsoll_progress::Meter;
+use plimsoll_progress::{Meter, Task};
 use plimsoll_store::Store;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use crate::cluster::{ItemMeta, Resource, add_type_meta};
+use crate::operation_files::complete_upload;
 use crate::outcome::{ItemOutcome, ItemRef, Recorder};
 use crate::ports::LeadershipGuard;
 use crate::{Error, kill};
@@ -44,6 +45,8 @@ pub struct TarballUpload {
     pub bytes: Meter,
     /// Checked before every write.
     pub guard: Arc<dyn LeadershipGuard>,
+    /// Shows that the store completes it.
+    pub task: Task,
 }
 
 /// Size of a part: amortises a request, and a few fit into memory.
@@ -55,9 +58,9 @@ impl TarballUpload {
     /// # Cancel safety
     /// Dropping the future aborts the upload; the thread ends at its next send.
     pub async fn run(self, batches: mpsc::Receiver<Batch>) -> Result<FileDigest, Error> {
-        let Self { store, key, recorder, items, bytes, guard } = self;
+        let Self { store, key, recorder, items, bytes, guard, task } = self;
         let (parts, mut outgoing) = mpsc::channel::<Bytes>(2);
-        let name = key.clone();
+        let (name, contents) = (key.clone(), key.clone());
         let writing =
             tokio::task::spawn_blocking(move || write_items(batches, PartWriter::new(parts), &recorder, &items));
         let mut upload = store.upload(&key).await?;
@@ -75,7 +78,7 @@ impl TarballUpload {
         };
         guard.check_effect()?;
         kill::point("backup.tarball.before");
-        upload.finish().await?;
+        complete_upload(upload, &contents, &task).await?;
         kill::point("backup.tarball.after");
         Ok(digest)
     }

@@ -81,6 +81,7 @@ async fn run_item_actions(
             results.unproven.push(what);
             continue;
         }
+        let _waiting = task.wait_quietly(&what, None);
         if let Err(error) = action.execute(&object, backup).await {
             results.failures.push(format!("{what}: {error}"));
         }

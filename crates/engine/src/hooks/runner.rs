@@ -165,7 +165,8 @@ impl HookRunner {
             self.guard.check_effect()?;
             let text = format!("{} {} in container {}", stage.as_str(), hook.name, hook.command.container);
             task.say(&text);
-            let waiting = task.wait(format!("{text} to end (timeout {:?})", hook.command.timeout));
+            let limit = hook.command.timeout;
+            let waiting = task.wait_quietly(format!("{text} to end (timeout {limit:?})"), Some(limit));
             let answer = match stage {
                 HookStage::Pre => exec(&self.client, &hook.command).await,
                 HookStage::Post => exec_with_retries(&self.client, &hook.command, task).await,
@@ -250,7 +251,8 @@ async fn run_post_hooks_of(cluster: &Cluster, pending: &PendingPostHooks, task: 
         return Ok("the pod is gone");
     }
     for command in &pending.post {
-        let _waiting = task.wait(format!("post-hook of pod {pod}, left pending by an earlier attempt"));
+        let words = format!("post-hook of pod {pod}, left pending by an earlier attempt");
+        let _waiting = task.wait_quietly(words, Some(command.timeout));
         kill::point("hook.close.before");
         exec_with_retries(cluster.client(), command, task)
             .await

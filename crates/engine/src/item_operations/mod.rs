@@ -322,11 +322,14 @@ impl ItemOperations {
     }
 
     fn show_progress(&self, index: usize, progress: &ItemOperationProgress, task: &Task) {
-        let meter = task.meter(if progress.counts_bytes() { Unit::Bytes } else { Unit::Steps });
-        if progress.total > 0 {
-            meter.set_total(Total::Growing(progress.total));
+        // Without a number there is nothing to count: a meter without a total would make that of the whole unknown.
+        if progress.done > 0 || progress.total > 0 {
+            let meter = task.meter(if progress.counts_bytes() { Unit::Bytes } else { Unit::Steps });
+            if progress.total > 0 {
+                meter.set_total(Total::Growing(progress.total.max(progress.done)));
+            }
+            meter.set_done(progress.done);
         }
-        meter.set_done(progress.done);
         if !progress.description.is_empty() {
             task.say(&progress.description);
         }
@@ -398,7 +401,7 @@ impl ItemOperation {
         let mut status = json!({
             "phase": self.phase.as_str(),
             "nCompleted": progress.done,
-            "nTotal": progress.total,
+            "nTotal": if progress.total > 0 { progress.total.max(progress.done) } else { 0 },
             "operationUnits": progress.units,
             "description": progress.description,
             "created": time(Some(self.created)),

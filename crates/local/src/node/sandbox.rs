@@ -70,7 +70,9 @@ pub(super) struct Sandbox {
 impl Sandbox {
     /// Starts a container.
     pub async fn start(config: &SandboxConfig) -> Result<Self, SandboxError> {
-        let mut command = Command::new(host_program("unshare"));
+        // Below nohup SIGHUP is ignored, which a shell cannot undo: its first process would never end.
+        let mut command = Command::new(host_program("env"));
+        command.arg("--default-signal").arg(host_program("unshare"));
         if !is_root() {
             command.args(["--user", "--map-root-user"]);
         }

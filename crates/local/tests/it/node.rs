@@ -562,7 +562,9 @@ async fn runs_a_pod_until_it_is_killed() {
 #[tokio::test]
 async fn nothing_outlives_a_node_that_is_killed() {
     let directory = tempfile::tempdir().unwrap();
-    let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
+    // Below nohup, SIGHUP is ignored.
+    let mut child = tokio::process::Command::new("nohup")
+        .arg(std::env::current_exe().unwrap())
         .args(["node::runs_a_pod_until_it_is_killed", "--exact"])
         .env(KILLED, directory.path())
         .stdout(Stdio::null())

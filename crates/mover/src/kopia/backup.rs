@@ -3,12 +3,14 @@
 use plimsoll_progress::kopia_output::ProgressLine;
 
 use super::client::{Client, IDENTITY};
+use super::interpolation::Interpolation;
 use super::manifest::Manifest;
 use super::{errors, policy, repository};
 use crate::job::{Backup, VOLUME_TAG};
 use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::BackupOutcome;
+use crate::process_io::IoCounters;
 use crate::program::{Exit, Stream, truncate};
 use crate::{MoverError, Result, volume_scan};
 
@@ -27,6 +29,7 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
     let meters = Meters::new(&client.session.task);
     let (mut output, mut last) = (String::new(), None);
     let shared = std::cell::RefCell::new(&mut last);
+    let mut hashing = Interpolation::default();
     let exit = client.program.run(
         command,
         client.session,
@@ -35,7 +38,7 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
             Stream::Out => output.push_str(line),
             Stream::Err => on_line(line, &meters, &mut shared.borrow_mut()),
         },
-        &mut |_| sample(**shared.borrow(), &meters),
+        &mut |pid| sample(**shared.borrow(), &mut hashing, IoCounters::of(pid).map(|io| io.read), &meters),
     )?;
     let parent = parent.map(|manifest| manifest.id);
     let mut outcome = finish(client, &exit, &output, &meters, parent)?;
@@ -55,8 +58,11 @@ fn on_line(line: &str, meters: &Meters, last: &mut Option<ProgressLine>) {
     }
 }
 
-fn sample(last: Option<ProgressLine>, meters: &Meters) {
-    if let Some(ProgressLine::Upload { files, bytes, estimate, .. }) = last {
+/// Reports the progress. `read` is what the process has read so far.
+fn sample(last: Option<ProgressLine>, hashing: &mut Interpolation, read: Option<u64>, meters: &Meters) {
+    if let Some(ProgressLine::Upload { files, bytes, hashed, estimate, .. }) = last {
+        let cached = bytes.saturating_sub(hashed.low);
+        let bytes = cached + hashing.bytes(hashed, read);
         match estimate {
             Some(estimate) => {
                 meters.estimate(estimate);

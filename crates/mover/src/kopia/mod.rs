@@ -8,6 +8,7 @@
 mod backup;
 mod client;
 mod errors;
+mod interpolation;
 mod maintenance;
 mod manifest;
 mod owners;

@@ -3,12 +3,14 @@
 use plimsoll_progress::kopia_output::ProgressLine;
 
 use super::client::Client;
+use super::interpolation::Interpolation;
 use super::manifest::{Manifest, Summary};
 use super::{errors, owners};
 use crate::job::Restore;
 use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::{Problems, RestoreOutcome};
+use crate::process_io::IoCounters;
 use crate::program::Stream;
 use crate::{MoverError, Result};
 
@@ -28,6 +30,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     let mut command = client.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     command.arg(&restore.directory);
     let last = std::cell::Cell::new(None);
+    let mut writing = Interpolation::default();
     let exit = client.program.run(
         command,
         client.session,
@@ -36,7 +39,10 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
             Some(progress) if stream == Stream::Err => last.set(Some(progress)),
             _ => meters.hint(line),
         },
-        &mut |_| sample(last.get(), summary.is_some(), &meters),
+        &mut |pid| {
+            let written = IoCounters::of(pid).map(|io| io.written);
+            sample(last.get(), summary.is_some(), &mut writing, written, &meters);
+        },
     )?;
     if !exit.status.success() {
         let classified = errors::classify(&exit.stderr_tail, &client.name, Some(&restore.directory));
@@ -69,13 +75,20 @@ fn summary_of(last: Option<ProgressLine>) -> Summary {
     }
 }
 
-/// Reports the progress. Without the snapshot's summary the total is kopia's growing estimate.
-fn sample(last: Option<ProgressLine>, is_total_known: bool, meters: &Meters) {
-    if let Some(ProgressLine::Restore { entries, bytes, found_bytes, .. }) = last {
+/// Reports the progress. Without the snapshot's summary the total is kopia's growing estimate. `written` is what the process has
+/// written so far.
+fn sample(
+    last: Option<ProgressLine>,
+    is_total_known: bool,
+    writing: &mut Interpolation,
+    written: Option<u64>,
+    meters: &Meters,
+) {
+    if let Some(ProgressLine::Restore { entries, restored, found_bytes, .. }) = last {
         if !is_total_known {
             meters.estimate(found_bytes);
         }
-        meters.done(bytes);
+        meters.done(writing.bytes(restored, written));
         meters.done_files(entries);
     }
 }

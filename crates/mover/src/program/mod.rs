@@ -197,8 +197,8 @@ impl Program {
             if Instant::now() >= next {
                 next = Instant::now() + session.interval;
                 on_tick(child.id());
-                if io.has_progressed() {
-                    session.task.touch();
+                if let Some(bytes) = io.take_progress() {
+                    session.task.process_moved(bytes);
                 }
             }
         }

@@ -11,6 +11,7 @@ use crate::job::Restore;
 use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::{Problems, RestoreOutcome};
+use crate::process_io::IoCounters;
 use crate::program::Exit;
 use crate::volume_root::{self, VolumeRoot};
 use crate::volume_scan::{self, DirectoryGrowth};
@@ -302,8 +303,7 @@ fn is_full(error: &MoverError) -> bool {
 
 /// The bytes that a process has written, to any file.
 fn bytes_written(pid: u32) -> Option<u64> {
-    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    io.lines().find_map(|line| line.strip_prefix("wchar: "))?.trim().parse().ok()
+    IoCounters::of(pid).map(|io| io.written)
 }
 
 #[cfg(test)]

@@ -73,10 +73,10 @@ fn what_ended_or_stands_still_under_kanister_is_named() {
 fn top_shows_what_ended_as_ended() {
     for (file, look, percent) in [
         ("complete", Look::Done, Some("100.00")),
-        ("failed_in_defer_phase", Look::Failed, Some("75.00")),
-        ("recording", Look::Failed, Some("80.00")),
+        ("failed_in_defer_phase", Look::Failed, Some("99.99")),
+        ("recording", Look::Failed, Some("99.99")),
         ("blueprint_missing", Look::Failed, None),
-        ("running", Look::Quiet, Some("25.00")),
+        ("running", Look::Quiet, Some("33.33")),
     ] {
         let cluster = kanister("kanister", 90_000, None).with(Kind::ActionSet, recorded(file));
         let line = Overview::default().list_operations(&cluster).remove(0);

@@ -1,6 +1,6 @@
 //! The list of everything: what needs a person comes first.
 
-use plimsoll_observe::{Kind, Object, Overview};
+use plimsoll_observe::{Kind, Object, Overview, Verdict};
 use serde_json::json;
 
 use crate::stock::*;
@@ -41,6 +41,26 @@ fn our_own_operation_is_shown_by_the_tree_that_its_server_wrote_and_a_dead_serve
         format!("{:?} {}", dead.explanation.verdict, dead.explanation.tree.stall.as_ref().unwrap().message),
         "Stuck no update from the server that runs it"
     );
+}
+
+#[test]
+fn work_that_spins_or_crawls_is_named_with_what_its_server_knows() {
+    let headlines = [
+        ("NoGain", "backup/nightly is spinning, and has gained nothing for 5m00s"),
+        ("BelowUsualRate", "backup/nightly is crawling, below 1 % of its usual rate, for 5m00s"),
+    ];
+    for (reason, headline) in headlines {
+        let mut own = operation("backup", "nightly", 2);
+        let stall =
+            json!({ "task": "reading", "ageMs": 300_000, "reason": reason, "message": "no gain: trying again" });
+        own["status"]["tree"]["stall"] = stall.clone();
+        own["status"]["tree"]["nodes"][1]["stall"] = stall;
+        let cluster = healthy().with(Kind::Backup, backup("nightly", "InProgress", 60, 50)).with(Kind::Operation, own);
+        let line = &Overview::default().list_operations(&cluster)[0];
+        let explanation = &line.explanation;
+        assert_eq!((explanation.verdict, explanation.headline.as_str()), (Verdict::Stuck, headline));
+        assert_eq!((explanation.causes[0].reason, line.doing.as_str()), (reason, "reading: no gain: trying again"));
+    }
 }
 
 #[test]

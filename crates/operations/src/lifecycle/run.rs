@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::decide::SubjectState;
 use super::reconcile::{LifecycleController, final_status_before_start};
 use super::{Completion, Job, Lifecycle, OperationRuntime};
+use crate::epoch::next_epoch;
 use crate::event_recorder::EventType;
 use crate::history::HistoryRecord;
 use crate::journal::{self, JournalLocation};
@@ -141,7 +142,9 @@ pub(super) async fn clean_up<K: Lifecycle>(
         "PartiallyFailed" => (OperationState::PartiallyFailed, Ending::Succeeded),
         other => (OperationState::Failed, Ending::Failed(format!("ended {other}"))),
     };
-    let tree = resume_tree(&opened.record, opened.saved.as_ref(), opened.held_by.as_deref()).0;
+    let raw = serde_json::to_value(object).unwrap_or_default();
+    let saved = progress_floor(opened.record.name(), opened.saved, &raw, K::ITEM_COUNTERS);
+    let tree = resume_tree(&opened.record, saved.as_ref(), opened.held_by.as_deref()).0;
     tree.end(ending);
     journal::remove(leader.client.clone(), &id.namespace, &id.operation_name()).await?;
     remove_finalizer::<K>(leader, id).await?;
@@ -226,6 +229,8 @@ async fn open_job<K: Lifecycle>(
     let raw = serde_json::to_value(&subject).unwrap_or_default();
     let saved = progress_floor(opened.record.name(), opened.saved, &raw, K::ITEM_COUNTERS);
     let (tree, gap) = resume_tree(&opened.record, saved.as_ref(), opened.held_by.as_deref());
+    let written = raw.pointer("/status/plimsoll/token").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    tree.begin_epoch(next_epoch(written));
     let history = Arc::new(HistoryRecord::open(leader, K::VERB, &raw).await);
     tree.expect(history.earlier());
     let scratch = tempfile::Builder::new()
@@ -284,7 +289,8 @@ async fn finish<K: Lifecycle>(job: &Job<K>, answer: Result<Completion, Error>) -
     RetryPolicy::default().run(&root, || write_final_status(leader, &job.id, &status)).await?;
     kill::point("status.final.after");
     let event_type = if completion.state == OperationState::Succeeded { EventType::Normal } else { EventType::Warning };
-    leader.events.record(&job.id.reference(), event_type, completion.state.as_str(), &message).await;
+    let (about, state) = (job.id.reference(), completion.state.as_str());
+    leader.events.record_at(&about, event_type, state, &message, snapshot.token).await;
     // The open record is what makes a successor clean up, so it is closed last.
     journal::remove(leader.client.clone(), &job.id.namespace, &job.id.operation_name()).await?;
     kill::point("journal.removed");

@@ -5,6 +5,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, OperationStatus};
 use plimsoll_api::velero::v1::Backup;
 use plimsoll_local::fixtures::eventually;
+use plimsoll_progress::Snapshot;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -36,7 +37,17 @@ async fn progress_is_written_while_the_work_runs_and_its_end_leaves_no_journal()
     assert_eq!(status["progress"]["itemsBackedUp"], 4);
     let ended = cluster.wait_for_operation("x", |status| status.completion_timestamp.is_some()).await;
     assert_eq!(ended.state, Some(OperationState::Succeeded));
-    assert!(ended.tree.is_none(), "the stages remain");
+    let tree: Snapshot = serde_json::from_value(ended.tree.unwrap()).unwrap();
+    assert_eq!(tree.percent().map(|percent| percent.to_string()).as_deref(), Some("100.00"));
+    assert_eq!(
+        tree.token.map(|token| json!(token.to_string())).as_ref(),
+        status["plimsoll"].get("token"),
+        "one moment"
+    );
+    assert!(
+        tree.node("reading").is_some_and(|node| node.ages.elapsed.is_some()),
+        "the stages and their durations remain"
+    );
     assert_eq!(ended.stages.iter().filter_map(|stage| stage.name.as_deref()).collect::<Vec<_>>(), ["reading"]);
     assert!(cluster.journal_pages().await.is_empty());
     let events = cluster.api::<Event>().list(&ListParams::default()).await.unwrap();

@@ -1,9 +1,13 @@
 //! What other tools make of the status of a subject: kstatus (Flux), `kubectl wait` and the health checks of Argo CD.
 
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::{Backup, BackupPhase, RestorePhase};
 use plimsoll_local::fixtures::eventually;
 use plimsoll_operations::projection;
+use plimsoll_progress::{Operation, VirtualClock};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -78,6 +82,24 @@ fn every_phase_means_the_same_to_both_tools() {
             assert_ne!(health, "Healthy", "{phase}");
         }
     }
+}
+
+#[test]
+fn a_stalled_operation_is_in_progress_and_not_failed() {
+    let clock = VirtualClock::new();
+    let tree = Operation::new("backup-b", clock.clock());
+    clock.advance(Duration::from_secs(30));
+    let snapshot = tree.snapshot();
+    assert!(snapshot.stall.is_some());
+    let mut conditions = projection::conditions(&snapshot, &[], jiff::Timestamp::UNIX_EPOCH);
+    let object = |conditions: &[Condition]| json!({ "metadata": { "generation": 1 }, "status": { "phase": "InProgress", "conditions": conditions } });
+    assert_eq!(kstatus(&object(&conditions)), "InProgress");
+    for condition in ["Reconciling", "ProgressStalled"] {
+        assert!(kubectl_waits_no_longer(&object(&conditions), condition), "{condition}");
+    }
+    assert!(!kubectl_waits_no_longer(&object(&conditions), "Stalled"), "that type means failed");
+    conditions.reverse();
+    assert_eq!(kstatus(&object(&conditions)), "InProgress", "in any order");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -237,13 +237,25 @@ fn a_process_that_is_gone_leaves_nothing_at_work_and_makes_room_for_the_next_one
 
     it.graft.restart();
     it.agent = Operation::new("pvb-1", it.clock.clock());
-    let bytes = it.hundred_bytes();
+    assert_eq!(it.leader.snapshot().sum(Unit::Bytes).map(|bytes| bytes.done), Some(70), "it has not begun");
+    assert!(!it.graft.has_counted());
+    let upload = it.agent.root().child("upload");
+    let bytes = upload.meter(Unit::Bytes);
+    bytes.set_total(Total::Growing(5));
     bytes.add(2);
     let snapshot = it.send(2, 1);
+    assert!(it.graft.has_counted());
     let below: Vec<_> = snapshot.nodes.iter().map(|node| (&*node.path, node.state)).skip(2).collect();
-    assert_eq!(below, [("volumes/demo-data", State::Running)], "under the same name, and alone");
-    assert_eq!(snapshot.nodes[2].meters[0].done, 2, "it counts for itself");
-    assert_eq!(snapshot.percent().map(|percent| percent.to_string()), Some("≥70.00".to_owned()), "nothing goes back");
+    let running = |path| (path, State::Running);
+    assert_eq!(below, [running("volumes/demo-data"), running("volumes/demo-data/upload")], "under the same name");
+    let counts = snapshot.nodes[3].meters[0];
+    assert_eq!(
+        (counts.done, counts.total),
+        (70, Total::Growing(100)),
+        "what was shown stays until it has done as much"
+    );
+    assert_eq!(snapshot.percent().map(|percent| percent.to_string()), Some("~70.00".to_owned()), "nothing goes back");
+    bytes.set_total(Total::Final(100));
     bytes.add(80);
     assert_eq!(it.send(2, 2).percent().map(|percent| percent.to_string()), Some("82.00".to_owned()));
 }

@@ -5,6 +5,7 @@ extern crate self as libfuzzer_sys;
 
 mod estimator;
 mod frames;
+mod gains;
 mod handles;
 mod history;
 mod invariants;
@@ -12,6 +13,7 @@ mod machine;
 mod percent;
 mod plans;
 mod rates;
+mod rows;
 mod shapes;
 mod stalls;
 mod stress;
@@ -26,6 +28,7 @@ mod fuzz_target_of_frames;
 mod grade;
 
 #[path = "../trees/mod.rs"]
+#[expect(dead_code, reason = "benches/trees.rs prints what is only counted here")]
 mod trees;
 
 macro_rules! fuzz_target {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_progress::{Clock, Ending, Operation, Percent, Snapshot, Total, Unit, percent_string};
+use plimsoll_progress::{Clock, Ending, Operation, Percent, Snapshot, Task, Total, Unit, VirtualClock, percent_string};
 use proptest::prelude::*;
 
 fn shown(snapshot: &Snapshot, path: &str) -> String {
@@ -161,4 +161,42 @@ fn a_failed_operation_keeps_what_it_reached() {
     let snapshot = operation.snapshot();
     assert_eq!(shown(&snapshot, ""), "66.66");
     assert_eq!(snapshot.root().and_then(|root| root.reason.as_deref()), Some("the store is gone"));
+}
+
+#[test]
+fn where_all_weigh_the_same_the_percentage_is_the_mean_of_all_parts_and_bears_no_mark() {
+    let operation = Operation::new("run-set", VirtualClock::new().clock());
+    operation.root().equal_weights();
+    let third: plimsoll_progress::PercentRule = |meters| if meters.is_empty() { 0 } else { 3_333 };
+    let action = |name: &str, phases: u32| {
+        let action = operation.root().child(name);
+        action.equal_weights();
+        action.shares(phases);
+        let phases: Vec<Task> = (0..phases).map(|index| action.planned(format!("phase {index}"))).collect();
+        let last = action.planned("deferPhase");
+        last.shares(0);
+        (phases, last, action)
+    };
+    let (first, second) = (action("a", 2), action("b", 1));
+    for task in [&first.0[0], &second.0[0]] {
+        task.percent_rule(third);
+        task.start();
+        task.meter(Unit::Bytes).set_total(Total::Growing(7));
+    }
+    let percent = |path: &str| {
+        operation
+            .snapshot()
+            .node(path)
+            .and_then(|node| node.percent)
+            .map(|percent| percent.to_string())
+            .unwrap_or_default()
+    };
+    assert_eq!(["a/phase 0", "a", "b", ""].map(percent), ["33.33", "16.66", "33.33", "22.22"]);
+    second.0[0].finish();
+    assert_eq!(["b", ""].map(percent), ["99.99", "44.44"], "the deferPhase has still to run, and counts for nothing");
+    first.0[0].finish();
+    first.0[1].skip("not reached");
+    first.2.fail("a phase failed");
+    assert_eq!(["a", ""].map(percent), ["50.00", "66.66"], "what was not reached is no progress");
+    second.1.finish();
 }

@@ -63,17 +63,50 @@ fn a_small_tree_is_not_cut() {
 }
 
 #[test]
-fn of_an_ended_operation_the_stages_and_their_durations_stay() {
+fn of_an_ended_operation_the_stages_their_durations_and_all_that_was_counted_stay() {
     let clock = VirtualClock::new();
     let (operation, tasks) = backup(&clock, 300, &"long ".repeat(90));
     clock.advance(Duration::from_secs(90));
+    for task in &tasks {
+        task.meter(Unit::Bytes).add(7);
+    }
     tasks.last().expect("the stage").finish();
     operation.end(Ending::Succeeded);
-    let stages = truncate::stages(&operation.snapshot());
-    assert!(Frame::full(&stages, 1, 1).to_line().len() <= 4096);
-    assert_eq!(stages.nodes.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["backup-large", "volumes"]);
-    assert_eq!(stages.nodes[1].ages.elapsed, Some(Duration::from_secs(90)));
-    assert_eq!(stages.nodes[1].folded.count(), 300);
+    let whole = operation.snapshot();
+    let ended = truncate::ended(&whole);
+    assert!(Frame::full(&ended, 1, 1).to_line().len() <= 4096);
+    assert_eq!(ended.nodes.iter().take(2).map(|node| &*node.name).collect::<Vec<_>>(), ["backup-large", "volumes"]);
+    assert_eq!(ended.nodes[1].ages.elapsed, Some(Duration::from_secs(90)));
+    let folded: u64 = ended.nodes.iter().map(|node| node.folded.count()).sum();
+    assert_eq!(folded + ended.nodes.len() as u64, 302, "every task is accounted for");
+    assert_eq!((ended.sum(Unit::Bytes), ended.percent()), (whole.sum(Unit::Bytes), whole.percent()));
+}
+
+#[test]
+fn however_few_rows_are_shown_the_first_one_counts_everything() {
+    let clock = VirtualClock::new();
+    let (operation, tasks) = backup(&clock, 60, "x");
+    for (index, task) in tasks.iter().enumerate().take(60) {
+        let bytes = task.meter(Unit::Bytes);
+        bytes.set_total(Total::Growing(2 << 30));
+        bytes.add((index as u64) << 20);
+    }
+    operation.begin_epoch(1);
+    let tree = operation.snapshot();
+    let all = view::rows(&tree);
+    for most in [1, 2, 3, 10, 40, 100] {
+        let first = &view::rows_within(&tree, most)[0];
+        assert_eq!((&first.bytes, &first.percent), (&all[0].bytes, &all[0].percent), "{most} rows");
+        let cut = truncate::truncate(&tree, Limits { nodes: most, bytes: 64 << 10 });
+        let read: plimsoll_progress::Snapshot =
+            serde_json::from_value(serde_json::to_value(&cut).expect("a tree")).expect("the same");
+        assert_eq!(
+            (read.sum(Unit::Bytes), read.speed(), read.token),
+            (tree.sum(Unit::Bytes), tree.speed(), tree.token)
+        );
+        let twice = truncate::truncate(&read, Limits { nodes: 1, bytes: 64 << 10 });
+        assert_eq!(twice.sum(Unit::Bytes), tree.sum(Unit::Bytes));
+    }
 }
 
 #[test]

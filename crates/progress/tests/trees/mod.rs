@@ -4,6 +4,7 @@ mod dice;
 mod peers;
 pub mod play;
 pub mod score;
+pub mod stalls;
 mod transfer;
 pub mod world;
 
@@ -11,6 +12,7 @@ use plimsoll_progress::History;
 
 use play::play;
 use score::{Figures, Score};
+use stalls::StallFigures;
 use world::{Case, Cluster, DataPath, Trouble};
 
 /// Sizes over six decades.
@@ -35,7 +37,7 @@ pub fn cases(sizes: &[f64], rounds: u64) -> Vec<Case> {
                 for queue in QUEUES {
                     let seed = cases.len() as u64 + 10_000 * round;
                     let trouble = Trouble::ALL[usize::try_from(seed.wrapping_mul(7) / 3 % 4).unwrap_or(0)];
-                    let incremental = seed % 2 == 0 && path != DataPath::Restore;
+                    let incremental = seed.is_multiple_of(2) && path != DataPath::Restore;
                     cases.push(Case { path, bytes: *bytes, queue, incremental, trouble, seed });
                 }
             }
@@ -60,6 +62,12 @@ pub fn grade(case: Case) -> Graded {
     Graded { case, first: scores.swap_remove(0), last }
 }
 
+/// Why runs were called stalled in which nothing is wrong.
+pub fn false_stalls(graded: &[Graded]) -> Vec<String> {
+    let scores = graded.iter().flat_map(|graded| [(&graded.case, &graded.first), (&graded.case, &graded.last)]);
+    scores.filter_map(|(case, score)| Some(format!("{case:?}: {:?}", score.false_stall.as_ref()?))).collect()
+}
+
 /// The figures of the first and the last runs of some cases together.
 pub fn figures<'a>(graded: impl Iterator<Item = &'a Graded>) -> Figures {
     let scores: Vec<&Score> = graded.flat_map(|graded| [&graded.first, &graded.last]).collect();
@@ -70,14 +78,15 @@ fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
-/// The tables: all together beside the goals, then a line for each part.
-pub fn tables(graded: &[Graded]) -> Vec<String> {
-    let mut lines = vec!["| figure | measured | goal | |".to_owned(), "|---|---|---|---|".to_owned()];
+/// The tables: all together beside the goals, then the stalls, then a line for each part.
+pub fn tables(graded: &[Graded], stalls: &StallFigures) -> Vec<String> {
+    let head = ["## Goals", "", "| figure | measured | goal | |", "|---|---|---|---|"];
+    let mut lines: Vec<String> = head.into_iter().map(str::to_owned).collect();
     for verdict in figures(graded.iter()).verdicts() {
-        let met = if verdict.met { "met" } else { "**missed**" };
-        lines.push(format!("| {} | {} | {} | {met} |", verdict.what, verdict.value, verdict.goal));
+        lines.push(goal_line(verdict.what, &verdict.value, &verdict.goal, verdict.met));
     }
-    lines.push(String::new());
+    lines.extend(stall_lines(stalls));
+    lines.extend([String::new(), "## By kind of operation".to_owned(), String::new()]);
     lines.push(
         "| operations | runs | percent: median error | 95th percentile | standing | time left: median error | linear | fixed window | restic's | kopia's | shown | in p10 to p90 | p90/p10 | first time left, from the third run on |".to_owned(),
     );
@@ -101,6 +110,23 @@ pub fn tables(graded: &[Graded]) -> Vec<String> {
         Trouble::ALL.iter().zip(["no trouble", "server taken over", "agent killed", "a volume fails"])
     {
         lines.push(line(name, graded.iter().filter(|graded| graded.case.trouble == *trouble)));
+    }
+    lines
+}
+
+fn goal_line(what: &str, value: &str, goal: &str, is_met: bool) -> String {
+    let met = if is_met { "met" } else { "**missed**" };
+    format!("| {what} | {value} | {goal} | {met} |")
+}
+
+fn stall_lines(stalls: &StallFigures) -> Vec<String> {
+    let (healthy, false_stalls) = (stalls.healthy, stalls.false_stalls.len());
+    let what = format!("false stalls in {healthy} runs with hooks, flushes, CSI, plugins and completions");
+    let mut lines = vec![goal_line(&what, &false_stalls.to_string(), "0", false_stalls == 0)];
+    for named in &stalls.named {
+        let what = format!("{}, named: median and worst of {} runs", named.fault.name(), named.runs);
+        let worst = named.worst.map_or_else(|| "never".to_owned(), |worst| format!("{worst} s"));
+        lines.push(goal_line(&what, &format!("{} s, {worst}", named.median), "at most 300 s", named.is_in_time()));
     }
     lines
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_progress::{
-    Basis, Ending, History, Meter, Operation, RunRecord, Snapshot, Task, Total, Unit, VirtualClock, Work,
+    Basis, Ending, History, Meter, Operation, RunRecord, Snapshot, Stall, Task, Total, Unit, VirtualClock, Wait, Work,
 };
 
 use super::peers::{Estimators, Readings};
@@ -11,7 +11,7 @@ use super::transfer::{Transfer, whole};
 use super::world::{Case, Cluster, DataPath, Trouble, Weather};
 
 /// What was said at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Look {
     /// Seconds since the start.
     pub at: f64,
@@ -22,6 +22,8 @@ pub struct Look {
     pub others: Readings,
     /// Bytes or items have moved since the last look.
     pub moved: bool,
+    /// Why it is called stalled, if it is.
+    pub stall: Option<Stall>,
 }
 
 /// An operation from its start to its end.
@@ -81,6 +83,8 @@ struct Player<'a> {
     done: f64,
     /// The snapshots of each step.
     snapshots: Vec<Vec<Task>>,
+    /// The step at work sends no signal.
+    quiet: Option<Wait>,
     moved: f64,
 }
 
@@ -103,6 +107,7 @@ pub fn play(case: &Case, cluster: &Cluster, run: u64, history: &History) -> Play
             left: root.left.map(|left| (whole_seconds(left.low), whole_seconds(left.high))),
             others: estimators.look(at, player.settled(), player.total()),
             moved: player.moved > 0.0,
+            stall: snapshot.stall.clone(),
         });
         player.pass(interval);
         if !troubled && player.clock.now().as_secs_f64() > trouble_at {
@@ -148,6 +153,7 @@ impl<'a> Player<'a> {
             at: 0,
             done: 0.0,
             snapshots: Vec::new(),
+            quiet: None,
             moved: 0.0,
         };
         player.plan();
@@ -272,7 +278,10 @@ impl<'a> Player<'a> {
         let task = self.tasks[self.at].clone();
         task.start();
         let used = match &self.steps[self.at].1 {
-            Step::Fixed { seconds: needed, .. } => (needed - self.done).min(seconds),
+            Step::Fixed { seconds: needed, .. } => {
+                self.quiet.get_or_insert_with(|| task.wait_quietly("waiting for its end", None));
+                (needed - self.done).min(seconds)
+            }
             Step::Items { transfers_after } => {
                 let meter = task.meter(Unit::Items);
                 let transfers_after = *transfers_after;
@@ -299,6 +308,7 @@ impl<'a> Player<'a> {
     }
 
     fn next(&mut self, task: &Task) {
+        self.quiet = None;
         task.finish();
         (self.at, self.done) = (self.at + 1, 0.0);
         if let Some(action) = self.action.as_ref().filter(|_| self.at == self.steps.len()) {
@@ -343,6 +353,7 @@ impl<'a> Player<'a> {
             last = last.max(to);
             if self.done >= from {
                 snapshot.start();
+                snapshot.quiet();
             }
             if self.done >= to {
                 snapshot.finish();
@@ -368,9 +379,10 @@ impl<'a> Player<'a> {
                 let (operation, gap) = Operation::resume(saved, "pod-a", self.clock.clock());
                 gap.end();
                 self.operation = operation;
+                self.quiet = None;
                 (self.at, self.done) = (0, 0.0);
                 self.plan();
-                if self.requested {
+                if self.requested && self.transfers.iter().any(Transfer::is_open) {
                     let at = self.steps.iter().position(|(_, step)| matches!(step, Step::Transfers));
                     at.into_iter().for_each(|at| self.tasks[at].start());
                 }

@@ -1,5 +1,7 @@
 //! Figures about played operations, beside their goals.
 
+use plimsoll_progress::Stall;
+
 use super::play::{Look, Played};
 
 /// The figures of one played run.
@@ -19,6 +21,8 @@ pub struct Score {
     pub first: Option<f64>,
     /// It is long enough for its time left to be graded.
     pub is_timed: bool,
+    /// Why it was called stalled, though it was not.
+    pub false_stall: Option<Stall>,
 }
 
 /// A run that is shorter is over before its time left is read, and one look at it is a large part of it.
@@ -52,6 +56,7 @@ impl Score {
                 .filter(|_| run >= 2),
             left,
             is_timed,
+            false_stall: looks.iter().find_map(|look| look.stall.clone()),
         }
     }
 }
@@ -103,6 +108,8 @@ pub struct Figures {
     pub ratio: Option<f64>,
     /// The median, and the share within the goal.
     pub first: Option<(f64, f64)>,
+    /// Runs that were called stalled, and none was.
+    pub false_stalls: usize,
 }
 
 impl Figures {
@@ -126,6 +133,7 @@ impl Figures {
             holds: (!ranges.is_empty()).then(|| held / count(ranges.len())),
             ratio: single(&ratios, 0.5),
             first: single(&first, 0.5).map(|median| (median, within / count(first.len()))),
+            false_stalls: scores.iter().filter(|score| score.false_stall.is_some()).count(),
         }
     }
 
@@ -174,6 +182,7 @@ impl Figures {
                 GOALS.first,
                 &percent,
             ),
+            at_most("false stalls in these runs", Some(count(self.false_stalls)), 0.0, &|runs| format!("{runs:.0}")),
         ]
     }
 }

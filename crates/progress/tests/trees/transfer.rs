@@ -178,6 +178,11 @@ impl Transfer {
 
     /// What its task says: at first the total is an estimate, as from a scan.
     fn show(&mut self) {
+        // A snapshot before it and a flush after it send no signal.
+        match self.phase {
+            Phase::Before(_) | Phase::After(_) => self.task.quiet(),
+            Phase::Queued | Phase::Moving | Phase::Ended => self.task.loud(),
+        }
         if !matches!(self.phase, Phase::Moving | Phase::After(_)) {
             return;
         }
@@ -186,6 +191,10 @@ impl Transfer {
         let meter = self.meter.get_or_insert_with(|| self.task.meter(Unit::Bytes));
         meter.set_total(if known { Total::Final(total) } else { Total::Growing(total) });
         meter.set_done(whole(self.done).min(total));
+        // The process that passes over what is stored counts from the start again, below what is shown.
+        if self.done < self.stored {
+            self.task.touch();
+        }
     }
 }
 

@@ -98,6 +98,19 @@ fn operations(exposition: &mut Exposition, named: &[&OperationSummary]) {
             family.add(&[identity(line).as_slice(), &[("unit", unit)]].concat(), value);
         }
     }
+    let help = "1 for what is said of a running operation: Stalled, Spinning, Crawling or Quiet.";
+    let mut verdicts = exposition.family("plimsoll_operation_verdict", "gauge", help);
+    for line in named {
+        let Some(verdict) = line.explanation.tree.verdict() else { continue };
+        verdicts.add(&[identity(line).as_slice(), &[("verdict", verdict.name())]].concat(), 1.0);
+    }
+    let help = "Which numbers these are: the sequence of the token that all surfaces show, with its epoch as a label.";
+    let mut tokens = exposition.family("plimsoll_operation_sequence", "gauge", help);
+    for line in named {
+        let Some(token) = line.explanation.tree.token else { continue };
+        let epoch = token.epoch.to_string();
+        tokens.add(&[identity(line).as_slice(), &[("epoch", &epoch)]].concat(), to_sample(token.sequence));
+    }
     let mut left =
         exposition.family("plimsoll_operation_seconds_left", "gauge", "Estimated time left, lower and upper bound.");
     for line in named {
@@ -232,6 +245,41 @@ mod tests {
                 format!("plimsoll_operation_total{labels} {total}\n"),
             ] {
                 assert!(text.contains(&sample), "no {sample}{text}");
+            }
+        }
+    }
+
+    /// Numbers as another program may have written them, whether or not they make sense.
+    fn numbers(mut seed: u64) -> [u64; 4] {
+        std::array::from_fn(|_| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            [(seed >> 33) % 50, seed >> 30, 0, seed >> 8][(seed >> 60) as usize % 4]
+        })
+    }
+
+    #[test]
+    fn in_ten_thousand_cases_no_metric_shows_more_done_than_there_is() {
+        for part in 0..200_u64 {
+            let objects = (0..50).map(|index| {
+                let [done, total, skipped, failed] = numbers(part * 50 + index);
+                let progress = json!({ "totalItems": total, "itemsBackedUp": done, "itemsSkipped": skipped, "itemsFailed": failed,
+                    "bytesDone": done, "totalBytes": total });
+                let status = json!({ "phase": "InProgress", "startTimestamp": "2026-01-01T12:29:00Z", "progress": progress });
+                let (kind, name) = (if index % 2 == 0 { Kind::Backup } else { Kind::PodVolumeBackup }, index.to_string());
+                (kind, json!({ "metadata": { "name": name, "uid": name }, "status": status }))
+            });
+            let text = text(objects);
+            let all = |family: &str| -> BTreeMap<String, f64> {
+                let lines = text.lines().filter_map(|line| line.strip_prefix(family));
+                lines
+                    .filter_map(|line| line.rsplit_once(' '))
+                    .map(|(labels, value)| (labels.to_owned(), value.parse().unwrap()))
+                    .collect()
+            };
+            let (done, total) = (all("plimsoll_operation_done"), all("plimsoll_operation_total"));
+            assert!(!total.is_empty());
+            for (labels, total) in total {
+                assert!(done[&labels] <= total, "{labels}: {} of {total}", done[&labels]);
             }
         }
     }

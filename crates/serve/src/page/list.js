@@ -103,7 +103,7 @@ function make(item, href) {
 
 function time(row, now) {
   if (row.ended !== null) return ago(row.ended, now);
-  if (row.verdict === "Stuck") return row.since ? `stalled for ${duration((now - row.since) / 1000)}` : `for ${duration((now - row.created) / 1000)}`;
+  if (row.verdict === "Stuck") return row.since ? `${row.stall || "stalled"} for ${duration((now - row.since) / 1000)}` : `for ${duration((now - row.created) / 1000)}`;
   if (row.left) return `${row.left} left`;
   return duration((now - (row.started || row.created)) / 1000);
 }

@@ -106,7 +106,7 @@ impl Observer for RecordingObserver {
         self.waits.lock().expect("not poisoned").push(wait.reason.clone());
     }
 
-    fn on_bytes(&self) {
+    fn on_bytes(&self, _: u64) {
         self.chunks.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -8,7 +8,7 @@ use plimsoll_api::labels;
 use plimsoll_engine::item_operations::ItemOperationProgress;
 use plimsoll_engine::{Error, RetryPolicy, kill};
 use plimsoll_operations::LeaderClient;
-use plimsoll_progress::{Task, Total, Unit};
+use plimsoll_progress::{Task, view};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -122,16 +122,17 @@ impl SnapshotTaker<'_> {
                 let limit = self.limit.as_secs();
                 return Err(failed("SnapshotTimedOut", format!("the driver has no snapshot after {limit} s: {error}")));
             }
-            waiting.get_or_insert_with(|| self.task.wait(&message));
+            // A driver may take minutes and reports nothing: only its timeout is too long.
+            waiting.get_or_insert_with(|| self.task.wait_quietly(&message, Some(self.limit)));
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
+    /// A snapshot moves no data: its size is a fact about it, and no progress.
     fn show_size(&self, taken: &SnapshotDetails) {
-        let size = u64::try_from(taken.size).unwrap_or(0);
-        let bytes = self.task.meter(Unit::Bytes);
-        bytes.set_total(Total::Final(size));
-        bytes.set_done(size);
+        if let Some(size) = size_text(taken) {
+            self.task.say(size);
+        }
     }
 
     /// Writes what a restore needs as annotations of the snapshot, because its status is not restored, and labels the content.
@@ -191,20 +192,19 @@ pub(super) fn to_progress(state: SnapshotState) -> (ItemOperationProgress, Optio
         }
         SnapshotState::Pending(error) => SnapshotDetails { last_error: error, ..SnapshotDetails::default() },
     };
-    let size = u64::try_from(taken.size).unwrap_or(0);
     let description = match (&taken.last_error, taken.ready) {
-        (_, true) => "ready to use".to_owned(),
+        (_, true) => {
+            size_text(&taken).map_or_else(|| "ready to use".to_owned(), |size| format!("ready to use, {size}"))
+        }
         (Some(last_error), false) => last_error.clone(),
         (None, false) => "not ready to use yet".to_owned(),
     };
-    let (completed, done) = (taken.ready, if taken.ready { size } else { 0 });
-    let progress = ItemOperationProgress {
-        completed,
-        done,
-        total: size,
-        units: "Bytes".into(),
-        description,
-        ..ItemOperationProgress::default()
-    };
+    let completed = taken.ready;
+    let progress = ItemOperationProgress { completed, description, ..ItemOperationProgress::default() };
     (progress, completed.then_some(taken))
+}
+
+/// The size of the volume that a restore of the snapshot creates, if the driver reports it.
+fn size_text(taken: &SnapshotDetails) -> Option<String> {
+    u64::try_from(taken.size).ok().filter(|size| *size > 0).map(view::size_text)
 }

@@ -191,7 +191,8 @@ impl SnapshotRestorer for SnapshotRestore {
         task: &'a Task,
     ) -> BoxFuture<'a, Result<Result<Value, String>, Error>> {
         Box::pin(async move {
-            let _waiting = task.wait_in_queue(format!("waiting for the volume snapshotter to create volume {name}"));
+            let _waiting =
+                task.wait_quietly(format!("waiting for the volume snapshotter to create volume {name}"), None);
             self.restore_volume(volume, name).await
         })
     }

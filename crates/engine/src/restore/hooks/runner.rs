@@ -194,7 +194,10 @@ impl PodHookTask {
         let intent = self.context.journal.record_intent(effect).await?;
         task.say(hook.command.join(" "));
         kill::point("restore.hook.before");
+        let words = format!("hook in container {} to end (timeout {:?})", hook.container, command.timeout);
+        let waiting = task.wait_quietly(words, Some(command.timeout));
         let output = exec::exec(self.context.cluster.client(), &command).await;
+        drop(waiting);
         kill::point("restore.hook.after");
         let result = output.as_ref().map_or_else(ToString::to_string, |_| DONE_RESULT.to_owned());
         self.context.journal.record_result(intent, result).await?;

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use plimsoll_api::summary::ProgressSummary;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_mover::transfer_progress;
-use plimsoll_progress::{Meter, Percent, Snapshot, Task, Total, Unit, Wait};
+use plimsoll_progress::{Meter, Percent, Snapshot, StallReason, StallVerdict, Task, Total, Unit, Wait};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -18,6 +19,10 @@ use crate::transfer::progress;
 /// The agent reports a stall and its cause earlier, if it can. Later the leader detects the stall itself.
 const STALL_FLOOR: Duration = Duration::from_secs(34);
 
+/// A transfer that advanced this recently goes on. An agent that repeats work counts below what is shown, so the counters alone do
+/// not tell. Whether it gains anything is the agent's verdict.
+const JUST_NOW: Duration = Duration::from_secs(2);
+
 /// A transfer with its task, its deadline and its obstacle.
 pub(super) struct FollowedTransfer<T> {
     task: Task,
@@ -25,6 +30,8 @@ pub(super) struct FollowedTransfer<T> {
     wait: Option<Wait>,
     obstacle: Option<(&'static str, Instant)>,
     deadline: Instant,
+    /// When it last advanced, as its status says.
+    advanced: Option<Timestamp>,
     /// Timeout, until the creation time is known.
     undated: Option<Duration>,
     ended: Option<oneshot::Sender<Result<Arc<T>, TransferLost>>>,
@@ -41,6 +48,7 @@ impl<T> FollowedTransfer<T> {
             wait: None,
             obstacle: None,
             deadline: Instant::now() + limit,
+            advanced: None,
             undated: Some(limit),
             ended: Some(sender),
         };
@@ -84,22 +92,26 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         self.deadline = self.deadline.min(Instant::now() + limit.saturating_sub(age));
     }
 
-    fn update_meters(&self, object: &T) {
+    fn update_meters(&mut self, object: &T) {
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
         let shown = object.progress().cloned().unwrap_or_default();
         let summary = object.summary().cloned().unwrap_or_default();
         if !object.phase().is_ended() {
+            let advanced = summary.last_advance.as_ref().map(|time| time.0);
+            if self.advanced < advanced && summary.stalled.is_none() {
+                self.task.touch();
+            }
+            self.advanced = self.advanced.max(advanced);
             self.show_activity(summary.doing.as_deref(), number(summary.files_done), number(summary.total_files));
         }
-        let stalled = summary.stalled.map(|stall| stall.message.unwrap_or_default());
         let (Some(total), Some(done)) = (number(shown.total_bytes), number(shown.bytes_done)) else {
-            return self.set_liveness(stalled.as_deref());
+            return self.take_verdict(&summary);
         };
         let grows = summary.percent.as_deref().is_none_or(|percent| percent.starts_with(['~', '≥']));
         let ended = object.phase() == TransferPhase::Completed;
         self.bytes.set_total(if grows && !ended { Total::Growing(total) } else { Total::Final(total) });
         self.bytes.set_done(done);
-        self.set_liveness(stalled.as_deref());
+        self.take_verdict(&summary);
     }
 
     /// Updates the meters from the progress tree of the agent.
@@ -112,10 +124,14 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
             self.bytes.set_total(if grows { Total::Growing(total) } else { Total::Final(total) });
             self.bytes.set_done(shown.bytes_done);
         }
+        if tree.stall.is_none() && tree.root().is_some_and(|root| root.ages.advance < JUST_NOW) {
+            self.task.touch();
+        }
         let (files, all) = progress::files(tree);
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
         self.show_activity(progress::current_activity(tree), number(files), number(all));
-        self.set_liveness(tree.stall.as_ref().map(|stall| &*stall.message));
+        let stall = tree.stall.as_ref().map(|stall| (stall.reason, &*stall.message));
+        self.set_verdict(stall, tree.verdict() == Some(StallVerdict::Quiet));
     }
 
     /// Shows the current activity and the file counts.
@@ -130,11 +146,21 @@ impl<T: BlockableTransfer> FollowedTransfer<T> {
         }
     }
 
-    fn set_liveness(&self, stalled: Option<&str>) {
-        match stalled {
-            Some(message) => self.task.liveness_failed(message),
+    fn take_verdict(&self, summary: &ProgressSummary) {
+        let stall = summary.stalled.as_ref().map(|stall| {
+            let reason = StallReason::of(stall.reason.as_deref().unwrap_or_default());
+            (reason, stall.message.as_deref().unwrap_or_default())
+        });
+        self.set_verdict(stall, summary.verdict.as_deref() == Some(StallVerdict::Quiet.name()));
+    }
+
+    /// Shows the agent's own verdict.
+    fn set_verdict(&self, stall: Option<(StallReason, &str)>, is_quiet: bool) {
+        match stall {
+            Some((reason, message)) => self.task.judge(reason, message),
             None => self.task.liveness_ok(),
         }
+        if is_quiet { self.task.quiet() } else { self.task.loud() }
     }
 
     fn end(&mut self, how: Result<Arc<T>, TransferLost>) {

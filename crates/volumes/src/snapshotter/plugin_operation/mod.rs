@@ -83,7 +83,7 @@ pub struct PluginOperation {
     record_owner: RecordOwner,
     written: Value,
     ended: bool,
-    _observing: ObserverGuard,
+    _observing: [ObserverGuard; 2],
 }
 
 fn now() -> String {
@@ -98,9 +98,10 @@ impl PluginOperation {
         subject: SnapshotProgressQuery,
         task: Task,
     ) -> Self {
-        let observing = snapshotter.session().observe(&task);
+        let own = Operation::new(&record_subject.volume, Clock::system());
+        let observing = [&task, &own.root()].map(|task| snapshotter.session().observe(task));
         Self {
-            own: Operation::new(&record_subject.volume, Clock::system()),
+            own,
             records,
             record_subject,
             snapshotter,

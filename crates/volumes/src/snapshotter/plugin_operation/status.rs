@@ -135,7 +135,7 @@ impl PluginOperation {
 
     /// The summary of an operation that has ended, and its bytes if it succeeded.
     fn final_summary(&self, how: &Result<(), String>) -> (Value, Option<u64>) {
-        let mut summary = json!({ "rate": null, "unit": null, "secondsLeft": null, "stalled": null, "task": null });
+        let mut summary = json!({ "rate": null, "unit": null, "secondsLeft": null, "verdict": null, "stalled": null, "task": null, "token": null });
         let total = self.own.root().meter(Unit::Bytes).counts().total.value();
         let total = total.filter(|total| how.is_ok() && *total > 0);
         if total.is_some() {
