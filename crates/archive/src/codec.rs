@@ -104,6 +104,13 @@ pub fn visit_gzip_list<T: DeserializeOwned>(
     input.end().map_err(json_error)
 }
 
+/// Reads a gzipped JSON document as a stream: for types that keep next to nothing of it.
+pub fn stream_gzip_json<T: DeserializeOwned>(packed: impl Read) -> Result<T, Error> {
+    let limits = DecoderLimits { bytes: MAX_METADATA_BYTES, ratio: MAX_METADATA_RATIO };
+    let stream = BufReader::new(LimitedDecoder::new(packed, limits));
+    serde_json::from_reader(stream).map_err(json_error)
+}
+
 fn check_memory(estimate: u64, limit: u64) -> Result<(), Error> {
     if estimate > limit { Err(Error::TooLarge { what: "bytes of memory", limit }) } else { Ok(()) }
 }

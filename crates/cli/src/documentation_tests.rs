@@ -1,6 +1,7 @@
 //! The documentation is true where a program can tell: its commands exist, its links lead somewhere, its pages are in the book,
 //! and so are the sources that it names.
 
+mod references;
 mod sources;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,23 @@ use crate::args::help;
 
 /// Pages outside of `docs`. The changelog is not one of them: its links are those of the day it was written.
 const OTHER_PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "SECURITY.md"];
+
+/// The longest line of prose.
+const MAX_LINE_LENGTH: usize = 120;
+/// Generated pages, the list of links that the book is made of, and pages that are still to be wrapped.
+const LONG_LINES: [&str; 11] = [
+    "CONTRIBUTING.md",
+    "docs/SUMMARY.md",
+    "docs/explanation/progress.md",
+    "docs/explanation/security-model.md",
+    "docs/reference/benchmarks.md",
+    "docs/reference/blueprints.md",
+    "docs/reference/cli.md",
+    "docs/reference/locations-and-schedules.md",
+    "docs/reference/progress-accuracy.md",
+    "docs/reference/repository.md",
+    "docs/reference/volumes.md",
+];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -213,4 +231,22 @@ fn every_page_is_in_the_book() {
     let pages = pages().into_iter().filter(|page| page.starts_with(&docs) && !page.ends_with("SUMMARY.md"));
     let missing: Vec<_> = pages.filter(|page| !listed.contains(page)).collect();
     assert!(missing.is_empty(), "add to docs/SUMMARY.md: {missing:#?}");
+}
+
+#[test]
+fn lines_of_prose_are_short() {
+    let mut long = Vec::new();
+    for page in pages() {
+        let name = page.strip_prefix(workspace()).unwrap().display().to_string();
+        if LONG_LINES.contains(&name.as_str()) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&page).unwrap();
+        let prose = lines_with_language(&text).into_iter().filter(|(language, _)| language.is_none());
+        // Rows of tables, and pictures, cannot be broken.
+        let prose = prose.map(|(_, line)| line).filter(|line| !line.trim_start().starts_with(['|', '<']));
+        let too_long = prose.filter(|line| line.chars().count() > MAX_LINE_LENGTH);
+        long.extend(too_long.map(|line| format!("{name}: {line}")));
+    }
+    assert!(long.is_empty(), "run hack/wrap-docs on the pages:\n{}", long.join("\n"));
 }

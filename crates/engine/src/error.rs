@@ -127,6 +127,18 @@ pub enum Error {
         /// The details.
         detail: String,
     },
+    /// A record of an operation has a format that this program does not know.
+    #[error(
+        "{what} has version {version}, this server reads up to {known}; start a server of the newer version to finish it"
+    )]
+    NewerRecord {
+        /// The record.
+        what: String,
+        /// Its version.
+        version: String,
+        /// The newest version that this program reads.
+        known: u32,
+    },
 }
 
 impl Error {
@@ -162,6 +174,7 @@ impl Error {
             Self::Fenced(_) => "LeadershipLost",
             Self::Panicked { .. } => "InternalError",
             Self::JournalLost { .. } => "JournalLost",
+            Self::NewerRecord { .. } => "RecordVersionUnknown",
         }
     }
 

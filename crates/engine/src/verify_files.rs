@@ -54,7 +54,7 @@ async fn verify_list<T: DeserializeOwned>(
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let list = codec::read_gzip_json(packed.as_ref());
+    let list = codec::stream_gzip_json(packed.as_ref());
     Ok(list.map_err(|error| verified.problems.push(format!("{key}: {error}"))).ok())
 }
 

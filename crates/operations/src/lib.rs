@@ -27,6 +27,7 @@ pub mod peers;
 mod progress_floor;
 pub mod projection;
 mod queue;
+pub mod record_version;
 mod recorded_work;
 mod status_writer;
 mod subject;

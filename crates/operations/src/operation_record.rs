@@ -20,6 +20,7 @@ use tokio::sync::Mutex;
 
 use crate::leader_election::Fence;
 use crate::projection;
+use crate::record_version;
 use crate::subject::Subject;
 
 /// Says that there is a journal, so that its absence is a loss and not a beginning.
@@ -152,7 +153,10 @@ async fn find_or_create(api: &Api<Operation>, subject: &Subject, name: &str) -> 
     let describe = |verb: &str| format!("{verb} operation {name}");
     loop {
         match api.get_opt(name).await.map_err(|e| Error::api(describe("read"), e))? {
-            Some(found) if uid_of(&found) == Some(subject.uid.as_str()) => return Ok(found),
+            Some(found) if uid_of(&found) == Some(subject.uid.as_str()) => {
+                record_version::check(&format!("operation {name}"), &found.metadata)?;
+                return Ok(found);
+            }
             Some(stale) => delete_stale(api, &stale).await?,
             None => match api.create(&PostParams::default(), &new_operation(subject, name)).await {
                 Ok(created) => return Ok(created),
@@ -221,7 +225,9 @@ async fn claim(
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => return Ok(None),
         Err(error) => return Err(Error::api(format!("claim operation {name}"), error)),
     };
-    let held = annotate(api, &claimed, &[(HELD_BY, &holder.identity)]).await?;
+    let version = record_version::RECORD_VERSION.to_string();
+    let marks = [(HELD_BY, holder.identity.as_str()), (record_version::RECORD_VERSION_ANNOTATION, &version)];
+    let held = annotate(api, &claimed, &marks).await?;
     Ok(Some((held, previous)))
 }
 

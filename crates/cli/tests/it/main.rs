@@ -50,6 +50,7 @@ mod plugins;
 mod pod_volumes;
 mod queue;
 mod refused;
+mod release;
 mod repositories;
 mod restore_fields;
 mod restore_hooks;

@@ -10,6 +10,7 @@ use plimsoll_engine::ports::{Effect, IntentId, JournalEntry};
 use serde::{Deserialize, Serialize};
 
 use super::{JournalLocation, journal_lost};
+use crate::record_version;
 
 pub(super) const LABEL: &str = "plimsoll.dev/journal-of";
 pub(super) const KEY: &str = "entries";
@@ -32,6 +33,7 @@ pub(super) async fn load(api: &Api<ConfigMap>, location: &JournalLocation) -> Re
     let mut pages = Vec::new();
     for page in list {
         if page.owner_references().iter().any(|owner| owner.uid == location.owner.uid) {
+            record_version::check(&format!("the journal of {}", location.operation), &page.metadata)?;
             pages.push(page);
         } else {
             let _ = api.delete(&page.name_any(), &DeleteParams::default()).await;
@@ -79,7 +81,7 @@ pub(super) async fn create_page(
     number: usize,
 ) -> Result<ConfigMap, Error> {
     let name = format!("{}-{number}", location.operation);
-    let page = ConfigMap {
+    let mut page = ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.clone()),
             namespace: Some(location.namespace.clone()),
@@ -90,6 +92,7 @@ pub(super) async fn create_page(
         data: Some([(KEY.to_owned(), String::new())].into()),
         ..ConfigMap::default()
     };
+    record_version::mark(&mut page.metadata);
     api.create(&PostParams::default(), &page).await.map_err(|e| Error::api(format!("create ConfigMap {name}"), e))
 }
 

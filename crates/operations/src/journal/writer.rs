@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::pages::{KEY, Line, create_page};
 use super::{JournalLocation, journal_lost};
+use crate::record_version;
 
 /// Maximum size of a page; then the next one begins.
 const PAGE_BYTES: usize = 512 * 1024;
@@ -83,6 +84,8 @@ impl Writer {
         }
         let text = self.text().to_owned() + &lines;
         let mut page = self.page.clone();
+        // An older server may have created it.
+        record_version::mark(&mut page.metadata);
         page.data = Some([(KEY.to_owned(), text)].into());
         self.page = self.replace(page).await?;
         Ok(())

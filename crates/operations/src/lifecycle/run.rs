@@ -181,6 +181,10 @@ async fn run<K: Lifecycle>(
             let status = final_status_before_start(K::failed_status(&reason), error.reason(), &reason);
             return write_final_status(leader, &id, &status).await;
         }
+        Err(error @ Error::NewerRecord { .. }) => {
+            leader.events.record(&id.reference(), EventType::Warning, error.reason(), &error.to_string()).await;
+            return Err(error);
+        }
         job => job?,
     };
     let message = if gap.is_some() { "resumed" } else { "started" };

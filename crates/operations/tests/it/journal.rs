@@ -1,10 +1,12 @@
 //! The journal in its ConfigMaps: what a process that died leaves to its successor.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use plimsoll_engine::ports::{Effect, IntentId, Journal, JournalEntry};
 use plimsoll_operations::ConfigMapJournal;
 use plimsoll_operations::journal::{self, JournalLocation};
+use plimsoll_operations::record_version::RECORD_VERSION_ANNOTATION;
+use serde_json::json;
 
 use crate::cluster::{Cluster, NAMESPACE};
 
@@ -84,4 +86,21 @@ async fn a_long_journal_has_several_pages_which_are_removed_together() {
     assert!(entries.iter().map(|entry| &entry.effect).eq(&effects));
     journal::remove(cluster.client.clone(), NAMESPACE, "backup-x").await.unwrap();
     assert!(cluster.journal_pages().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_of_a_newer_version_is_refused_and_left_as_it_is() {
+    let cluster = Cluster::start().await;
+    let location = location(&cluster).await;
+    let (journal, _) = journal::open(cluster.client.clone(), location.clone(), false).await.unwrap();
+    journal.record_intent(begin("a/")).await.unwrap();
+    drop(journal);
+    let pages = cluster.api::<ConfigMap>();
+    let newer = Patch::Merge(json!({ "metadata": { "annotations": { RECORD_VERSION_ANNOTATION: "2" } },
+        "data": { "entries": "a format that nobody knows yet" } }));
+    let before = pages.patch("backup-x-0", &PatchParams::default(), &newer).await.unwrap();
+    let refused = journal::open(cluster.client.clone(), location, true).await.err().unwrap();
+    assert_eq!(refused.reason(), "RecordVersionUnknown");
+    assert!(refused.to_string().contains("has version 2, this server reads up to 1"), "{refused}");
+    assert_eq!(pages.get("backup-x-0").await.unwrap(), before);
 }

@@ -384,7 +384,7 @@ impl<'a> Player<'a> {
                 self.plan();
                 if self.requested && self.transfers.iter().any(Transfer::is_open) {
                     let at = self.steps.iter().position(|(_, step)| matches!(step, Step::Transfers));
-                    for at in at {
+                    if let Some(at) = at {
                         self.tasks[at].start();
                     }
                 }
