@@ -219,7 +219,7 @@ async fn the_dashboard_and_the_metrics_agree() {
     let token = AccessToken::generate();
     let settings = DashboardSettings {
         address: ([127, 0, 0, 1], 0).into(),
-        token: token.clone(),
+        token: token.clone().into(),
         open_metrics: true,
         allow_changes: false,
         namespace: "velero".to_owned(),

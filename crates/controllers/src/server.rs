@@ -8,7 +8,7 @@ use plimsoll_api::labels;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_engine::Error;
 use plimsoll_operations::leader_election::{self, Candidate, fence_client};
-use plimsoll_operations::{LeaderClient, leader_label, peers};
+use plimsoll_operations::{LeaderClient, leader_label, list_in_pages, peers};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -93,8 +93,12 @@ impl Server {
     /// The epoch to count from when the Lease has been deleted.
     async fn largest_epoch(&self) -> Result<u64, Error> {
         let api: Api<Operation> = Api::namespaced(self.client.clone(), &self.settings.namespace);
-        let operations = api.list(&ListParams::default()).await.map_err(|e| Error::api("list operations", e))?;
-        let epochs = operations.items.into_iter().filter_map(|op| op.status?.epoch);
-        Ok(epochs.max().and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0))
+        let mut largest = 0;
+        let compare = |operation: Operation| {
+            let epoch = operation.status.and_then(|status| u64::try_from(status.epoch?).ok());
+            largest = largest.max(epoch.unwrap_or(0));
+        };
+        let listed = list_in_pages(&api, &ListParams::default(), self.settings.client_page_size, compare).await;
+        listed.map(|()| largest).map_err(|e| Error::api("list operations", e))
     }
 }

@@ -110,9 +110,7 @@ pub enum Error {
     #[error("lost leadership ({0}); the new leader resumes this operation")]
     Fenced(String),
     /// The work panicked: a defect of this program.
-    #[error(
-        "internal error in {what}: {message}; this is a defect of Plimsoll, please report it with the log of the server"
-    )]
+    #[error("internal error in {what}: {message}; this is a defect of Plimsoll, please report it with the log")]
     Panicked {
         /// The operation.
         what: String,

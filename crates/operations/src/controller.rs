@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use crate::leader_client::LeaderClient;
+use crate::panics::catch_panic;
 use crate::watch_backoff::WatchBackoff;
 
 /// A kind that a controller can watch.
@@ -35,17 +36,23 @@ impl<K> NamespacedResource for K where
 }
 
 /// Reconciles every object of a kind when it changes and when it is due, until the future is dropped.
-pub async fn run_controller<K, C, F, R>(leader: &LeaderClient, context: Arc<C>, reconcile: R)
+pub async fn run_controller<K, C, F, R>(leader: &LeaderClient, context: Arc<C>, mut reconcile: R)
 where
     K: NamespacedResource,
     C: Send + Sync + 'static,
     R: FnMut(Arc<K>, Arc<C>) -> F,
     F: Future<Output = Result<Action, Error>> + Send + 'static,
 {
+    // A panic is the error of its object, not the end of the controller.
+    let reconcile_safely = move |object: Arc<K>, context| {
+        let what = format!("{} {}", K::kind(&()), object.meta().name.as_deref().unwrap_or_default());
+        let reconciling = reconcile(object, context);
+        async move { catch_panic(&what, reconciling).await }
+    };
     Controller::new(leader.api::<K>(), watcher::Config::default())
         .trigger_backoff(WatchBackoff::default())
         .with_config(Config::default().concurrency(10))
-        .run(reconcile, retry, context)
+        .run(reconcile_safely, retry, context)
         .for_each(|_| async {})
         .await;
 }

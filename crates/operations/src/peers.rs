@@ -11,6 +11,8 @@ use tracing::{info, warn};
 
 /// How often peers are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The same for an agent that works. There may be thousands of them, and each check is two requests.
+const AGENT_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// Labels by which their installers mark the servers. Ours has the first too: by it the `velero` command line finds a server.
 const SERVER_LABELS: [(&str, &str, &str); 3] = [
     ("Velero", "component", "velero"),
@@ -85,8 +87,9 @@ pub async fn wait_until_absent(client: &Client, namespace: &str, component: Comp
 
 /// Waits until a peer runs in the namespace.
 pub async fn wait_for_peer(client: &Client, namespace: &str, component: Component) -> Peer {
+    let interval = if component == Component::Agent { AGENT_POLL_INTERVAL } else { POLL_INTERVAL };
     loop {
-        tokio::time::sleep(POLL_INTERVAL).await;
+        tokio::time::sleep(interval).await;
         if let Ok(Some(peer)) = find_peer(client, namespace, component).await {
             return peer;
         }

@@ -14,11 +14,10 @@ use http::header::CONTENT_TYPE;
 use kube::Client;
 use plimsoll_http_server::{HttpServer, RunningServer};
 use plimsoll_progress::Trees;
-use tokio::sync::OnceCell;
 
-use crate::access_token::{AccessToken, presents_token};
 use crate::error::Error;
 use crate::response::{Problem, add_standard_headers};
+use crate::token_source::{TokenSource, require_token};
 use crate::tree_source::{TreeSource, process_epoch, stream_trees};
 
 /// Shorter than the leader's: what an agent sends passes through the leader before it is shown.
@@ -29,13 +28,6 @@ pub struct AgentServer {
     client: Client,
     namespace: String,
     trees: Trees,
-}
-
-/// The server's token, once it was read: the server may create it after the agent has started.
-struct ServerToken {
-    client: Client,
-    namespace: String,
-    token: OnceCell<AccessToken>,
 }
 
 impl AgentServer {
@@ -51,29 +43,19 @@ impl AgentServer {
 
     fn router(self) -> Router {
         let source = TreeSource { trees: self.trees, epoch: process_epoch(), interval: TREE_INTERVAL };
-        let token = ServerToken { client: self.client, namespace: self.namespace, token: OnceCell::new() };
+        let token = TokenSource::secret(&self.client, &self.namespace);
         Router::new()
             .route("/api/trees", get(stream_trees).with_state(Arc::new(source)))
             .fallback(not_found)
             .method_not_allowed_fallback(not_found)
-            .layer(from_fn_with_state(Arc::new(token), require_token))
+            .layer(from_fn_with_state(token, check_token))
             .route("/healthz", get(health))
             .layer(map_response(add_standard_headers))
     }
 }
 
-impl ServerToken {
-    async fn get(&self) -> Option<&AccessToken> {
-        let read = || async { AccessToken::read(&self.client, &self.namespace).await.ok().flatten().ok_or(()) };
-        self.token.get_or_try_init(read).await.ok()
-    }
-}
-
-async fn require_token(State(token): State<Arc<ServerToken>>, request: Request, next: Next) -> Response {
-    match token.get().await {
-        Some(token) if presents_token(request.headers(), token) => next.run(request).await,
-        _ => Problem::new(StatusCode::UNAUTHORIZED, "TokenMissing", "the token is missing or wrong").into_response(),
-    }
+async fn check_token(State(token): State<TokenSource>, request: Request, next: Next) -> Response {
+    require_token(&token, request, next).await
 }
 
 async fn health() -> impl IntoResponse {

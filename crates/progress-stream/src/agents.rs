@@ -18,11 +18,11 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 
-use crate::access_token::AccessToken;
 use crate::error::Error;
 use crate::leader::TOKEN_HEADER;
 use crate::replicas::replicate;
 use crate::sse::is_event_stream;
+use crate::token_source::TokenSource;
 
 /// How often it is checked whether the leader has work.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -75,7 +75,7 @@ impl AgentDiscovery {
         if new.is_empty() {
             return Ok(());
         }
-        let Some(token) = AccessToken::read(&self.client, &self.namespace).await? else { return Ok(()) };
+        let token = TokenSource::secret(&self.client, &self.namespace);
         for address in new {
             let reader = tokio::spawn(read_agent(address, token.clone(), replicas.clone()));
             readers.insert(address, AbortOnDropHandle::new(reader));
@@ -90,7 +90,7 @@ impl AgentDiscovery {
     }
 }
 
-async fn read_agent(address: SocketAddr, token: AccessToken, replicas: Trees) {
+async fn read_agent(address: SocketAddr, token: TokenSource, replicas: Trees) {
     loop {
         match tokio::time::timeout(RESPONSE_TIMEOUT, request_trees(address, &token)).await {
             Ok(Ok(body)) => replicate(body.into_data_stream(), &replicas).await,
@@ -103,8 +103,9 @@ async fn read_agent(address: SocketAddr, token: AccessToken, replicas: Trees) {
 
 async fn request_trees(
     address: SocketAddr,
-    token: &AccessToken,
+    token: &TokenSource,
 ) -> Result<Incoming, Box<dyn std::error::Error + Send + Sync>> {
+    let token = token.current().await.ok_or("the server has no token yet")?;
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);

@@ -23,6 +23,9 @@ pub enum Error {
         "secret {0} has no valid token: the key \"token\" needs at least 16 characters; delete the secret to create a new one"
     )]
     InvalidToken(String),
+    /// The API server did not answer in time.
+    #[error("failed to read secret {0}: no answer from the API server")]
+    NoAnswer(String),
 }
 
 impl Error {
@@ -37,12 +40,13 @@ impl Error {
             Self::Listen(_) => "ListenFailed",
             Self::Api { .. } => "ApiFailed",
             Self::InvalidToken(_) => "InvalidToken",
+            Self::NoAnswer(_) => "NoAnswer",
         }
     }
 
     /// Whether another attempt may succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Api { .. })
+        matches!(self, Self::Api { .. } | Self::NoAnswer(_))
     }
 }
 

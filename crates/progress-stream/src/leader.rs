@@ -13,6 +13,7 @@ use tracing::debug;
 use crate::access_token::AccessToken;
 use crate::replicas::replicate;
 use crate::sse::is_event_stream;
+use crate::token_source::TokenSource;
 
 /// The Service that selects the leader's pod.
 pub const SERVICE: &str = "plimsoll";
@@ -31,7 +32,7 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 pub struct LeaderClient {
     client: Client,
     namespace: String,
-    token: AccessToken,
+    token: TokenSource,
 }
 
 impl LeaderClient {
@@ -41,10 +42,8 @@ impl LeaderClient {
         let service = services.get_opt(SERVICE).await.ok()??;
         let mut ports = service.spec?.ports.unwrap_or_default().into_iter();
         ports.find(|port| port.name.as_deref() == Some(PORT))?;
-        let token = match token {
-            Some(token) => token,
-            None => AccessToken::read(client, namespace).await.ok()??,
-        };
+        let token = token.map_or_else(|| TokenSource::secret(client, namespace), TokenSource::from);
+        token.current().await?;
         let leader = Self { client: client.clone(), namespace: namespace.to_owned(), token };
         let health = leader.get("/healthz", None).await.ok()?;
         health.status().is_success().then_some(leader)
@@ -53,7 +52,10 @@ impl LeaderClient {
     /// Sends a GET request for a path of the leader.
     pub async fn get(&self, path: &str, last_event: Option<&HeaderValue>) -> Result<Response<Body>, kube::Error> {
         let uri = format!("/api/v1/namespaces/{}/services/http:{SERVICE}:{PORT}/proxy{path}", self.namespace);
-        let mut request = Request::get(uri).header(TOKEN_HEADER, self.token.reveal());
+        let mut request = Request::get(uri);
+        if let Some(token) = self.token.current().await {
+            request = request.header(TOKEN_HEADER, token.reveal());
+        }
         if let Some(last_event) = last_event {
             request = request.header(LAST_EVENT_ID, last_event);
         }

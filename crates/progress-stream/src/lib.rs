@@ -17,6 +17,7 @@ mod leader;
 mod replicas;
 mod response;
 mod sse;
+mod token_source;
 mod tree_source;
 
 pub use access_token::{AccessToken, TOKEN_SECRET, presents_token};
@@ -26,4 +27,5 @@ pub use error::Error;
 pub use leader::{LAST_EVENT_ID, LeaderClient, SERVICE, TOKEN_HEADER, follow_leader};
 pub use response::{Problem, SERVER_HEADER, add_standard_headers, event_stream};
 pub use sse::is_event_stream;
+pub use token_source::{TokenSource, require_token};
 pub use tree_source::{TreeSource, process_epoch, stream_trees};

@@ -7,7 +7,7 @@ use kube::Client;
 use plimsoll_http_server::{HttpServer, RunningServer};
 use plimsoll_observe::{ClusterReader, Scope};
 use plimsoll_progress::Trees;
-use plimsoll_progress_stream::{AccessToken, LeaderClient};
+use plimsoll_progress_stream::{LeaderClient, TokenSource};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::dashboard_state::DashboardState;
@@ -21,7 +21,7 @@ pub struct DashboardSettings {
     /// The address to listen on.
     pub address: SocketAddr,
     /// The token that a client must present.
-    pub token: AccessToken,
+    pub token: TokenSource,
     /// `/metrics` needs no token: few collectors can send one.
     pub open_metrics: bool,
     /// Allow cancel and retry.

@@ -17,7 +17,7 @@ use kube::Client;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{
     LAST_EVENT_ID, LeaderClient, Problem, SERVER_HEADER, TreeSource, add_standard_headers, event_stream,
-    is_event_stream, presents_token, process_epoch, stream_trees,
+    is_event_stream, process_epoch, require_token, stream_trees,
 };
 use serde_json::{Value, json};
 use tracing::debug;
@@ -74,18 +74,15 @@ fn finish(open: Router<Arc<AppState>>, closed: Router<Arc<AppState>>, state: &Ar
     let closed = closed
         .fallback(path_not_found)
         .method_not_allowed_fallback(path_not_found)
-        .layer(from_fn_with_state(Arc::clone(state), require_token));
+        .layer(from_fn_with_state(Arc::clone(state), check_token));
     open.method_not_allowed_fallback(path_not_found)
         .merge(closed)
         .layer(map_response(add_standard_headers))
         .with_state(Arc::clone(state))
 }
 
-async fn require_token(State(state): Shared, request: Request, next: Next) -> Response {
-    if presents_token(request.headers(), &state.settings.token) {
-        return next.run(request).await;
-    }
-    Problem::new(StatusCode::UNAUTHORIZED, "TokenMissing", "the token is missing or wrong").into_response()
+async fn check_token(State(state): Shared, request: Request, next: Next) -> Response {
+    require_token(&state.settings.token, request, next).await
 }
 
 /// Forwards a request to the leader; where that does not answer, this process does. Only reads are forwarded: changes are made by this

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::Client;
 use plimsoll_controllers::cron::Cron;
 use plimsoll_progress::Trees;
-use plimsoll_progress_stream::{AccessToken, LeaderClient};
+use plimsoll_progress_stream::{AccessToken, LeaderClient, TokenSource};
 use plimsoll_serve::{Dashboard, DashboardSettings, RunningDashboard};
 
 use super::server::stop_on_signal;
@@ -38,7 +38,7 @@ pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
     let token = AccessToken::generate();
     let settings = DashboardSettings {
         address: options.listen,
-        token: token.clone(),
+        token: token.clone().into(),
         open_metrics: false,
         allow_changes: options.allow_changes,
         namespace: global.namespace.clone(),
@@ -84,7 +84,7 @@ pub async fn serve_with_server(
     transfers: Trees,
 ) -> anyhow::Result<Option<RunningDashboard>> {
     let Some(address) = options.address else { return Ok(None) };
-    let token = AccessToken::read_or_create(client, namespace).await.context("cannot start the dashboard")?;
+    let token = TokenSource::create_secret(client, namespace).await.context("cannot start the dashboard")?;
     let settings = DashboardSettings {
         address,
         token,

@@ -15,7 +15,7 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{BackupStorageLocation, LocationPhase};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
-use plimsoll_operations::{EventType, LeaderClient, WatchBackoff};
+use plimsoll_operations::{EventType, LeaderClient, WatchBackoff, catch_panic};
 use plimsoll_volumes::storage_location::StorageLocations;
 use serde_json::json;
 use tracing::warn;
@@ -62,7 +62,8 @@ async fn reconcile(
     let due = status.last_validation_time.as_ref().is_none_or(|last| is_due(last.0, every));
     // The status write of a check triggers this again: a recent check is not repeated.
     if due || status.phase.is_none() {
-        let verdict = check(&location, &context).await?;
+        let name = location.name_any();
+        let verdict = catch_panic(&format!("location {name}"), check(&location, &context)).await?;
         write_verdict(&location, &context, verdict).await?;
     }
     Ok(if every.is_zero() { Action::await_change() } else { Action::requeue(every) })

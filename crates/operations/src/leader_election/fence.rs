@@ -21,11 +21,21 @@ impl Fence {
 
     /// Refuses when the last renewal is too long ago for a new effect to be safe.
     pub fn check(&self) -> Result<(), Error> {
+        self.check_silence(self.term * 2 / 3)
+    }
+
+    /// Refuses when the term is over: for the requests of an effect that has begun. A short outage of the API server does not
+    /// interrupt it.
+    pub fn check_term(&self) -> Result<(), Error> {
+        self.check_silence(self.term)
+    }
+
+    fn check_silence(&self, limit: Duration) -> Result<(), Error> {
         let silent = self.silent_for();
         if self.lost.load(Ordering::Acquire) {
             return Err(Error::Fenced("another process holds the Lease".into()));
         }
-        if silent * 3 >= self.term * 2 {
+        if silent >= limit {
             return Err(Error::Fenced(format!("the Lease was not renewed for {silent:.1?}")));
         }
         Ok(())
@@ -66,6 +76,9 @@ mod tests {
         assert!(fence.check().is_ok());
         tokio::time::advance(Duration::from_millis(200)).await;
         assert_eq!(fence.check().unwrap_err().reason(), "LeadershipLost");
+        assert!(fence.check_term().is_ok(), "an effect that has begun may end");
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(fence.check_term().unwrap_err().reason(), "LeadershipLost");
         fence.renew(Instant::now());
         assert!(fence.check().is_ok());
     }

@@ -182,7 +182,10 @@ async fn renew_until_lost(
     tokio::select! {
         () = resigned.cancelled() => {
             fence.close();
-            release_lease(&api, &candidate).await;
+            let released = tokio::time::timeout(candidate.term / 3, release_lease(&api, &candidate)).await;
+            if released.is_err() {
+                warn!("releasing the Lease: no answer within {:?}", candidate.term / 3);
+            }
             return;
         }
         () = renew_while_held(&api, &candidate, &fence) => {}

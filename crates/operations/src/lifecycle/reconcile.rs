@@ -1,15 +1,16 @@
 //! The controller of one kind of subject: observe, decide, act.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Resource, ResourceExt};
-use plimsoll_api::plimsoll::v1alpha1::Operation;
+use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState};
 use plimsoll_engine::Error;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::BroadcastStream;
@@ -23,6 +24,8 @@ use crate::event_recorder::EventType;
 use crate::leader_client::LeaderClient;
 use crate::observed_generation::{is_outdated, with_observed_generation};
 use crate::operation_record;
+use crate::pages::list_in_pages;
+use crate::panics::catch_panic;
 use crate::projection;
 use crate::subject::{Subject, operation_name};
 use crate::watch_backoff::WatchBackoff;
@@ -50,8 +53,8 @@ pub async fn run_lifecycle<K: Lifecycle>(runtime: Arc<OperationRuntime>, context
     let api: Api<DynamicObject> = Api::namespaced_with(leader.client.clone(), &leader.namespace, &api_resource);
     let operations = leader.api::<Operation>();
     let endings = BroadcastStream::new(runtime.active.endings()).map(|_| ());
-    let controller =
-        LifecycleController { runtime: Arc::clone(&runtime), context, settled: SettledSubjects::default() };
+    let settled = SettledSubjects::new(operations_left_open(leader).await);
+    let controller = LifecycleController { runtime: Arc::clone(&runtime), context, settled };
     Controller::new_with(api, watcher::Config::default(), api_resource)
         .owns(operations, watcher::Config::default())
         .trigger_backoff(WatchBackoff::default())
@@ -60,6 +63,24 @@ pub async fn run_lifecycle<K: Lifecycle>(runtime: Arc<OperationRuntime>, context
         .run(reconcile::<K>, retry::<K>, Arc::new(controller))
         .for_each(|_| async {})
         .await;
+}
+
+/// The names of the Operations that have not ended, all in a few requests; `None` if they cannot be listed.
+async fn operations_left_open(leader: &LeaderClient) -> Option<HashSet<String>> {
+    let list = || async {
+        let mut open = HashSet::new();
+        let add_open = |operation: Operation| {
+            let state = operation.status.as_ref().and_then(|status| status.state.as_ref());
+            if !state.is_some_and(OperationState::is_ended) {
+                open.insert(operation.name_any());
+            }
+        };
+        let page_size = leader.cluster.page_size();
+        let listed = list_in_pages(&leader.api::<Operation>(), &ListParams::default(), page_size, add_open).await;
+        listed.map(|()| open).map_err(|e| Error::api("list operations", e))
+    };
+    let listed = plimsoll_store::RetryPolicy::default().run(Error::is_retryable, |_| (), list).await;
+    listed.inspect_err(|error| warn!("{error}; the operation of every object is read")).ok()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature that kube's Controller calls")]
@@ -75,12 +96,20 @@ async fn reconcile<K: Lifecycle>(
     if controller.settled.contains(&object) {
         return Ok(Action::await_change());
     }
-    let observed = observe::<K>(&object, &controller).await?;
+    let what = format!("{} {}", K::VERB, object.name_any());
+    catch_panic(&what, observe_and_act::<K>(&object, &controller)).await
+}
+
+async fn observe_and_act<K: Lifecycle>(
+    object: &DynamicObject,
+    controller: &Arc<LifecycleController<K>>,
+) -> Result<Action, Error> {
+    let observed = observe::<K>(object, controller).await?;
     let decision = decide(&observed);
     if observed.state == SubjectState::Ended && !observed.running_here && decision == Decision::Ignore {
-        controller.settled.insert(&object);
+        controller.settled.insert(object);
     }
-    act::<K>(decision, &object, &controller).await
+    act::<K>(decision, object, controller).await
 }
 
 async fn observe<K: Lifecycle>(object: &DynamicObject, controller: &LifecycleController<K>) -> Result<Observed, Error> {
@@ -103,9 +132,24 @@ async fn observe<K: Lifecycle>(object: &DynamicObject, controller: &LifecycleCon
     if state == SubjectState::Unmanaged {
         return Ok(observed);
     }
-    observe_operation::<K>(object, controller.leader(), &mut observed).await?;
+    let known = if state == SubjectState::Ended {
+        controller.settled.is_operation_open(&uid, &operation_name(K::VERB, &object.name_any()))
+    } else {
+        controller.settled.mark_unfinished(&uid);
+        None
+    };
+    match known {
+        Some(open) => observed.operation_open = open,
+        None => observe_operation::<K>(object, controller.leader(), &mut observed).await?,
+    }
     if state == SubjectState::New && !observed.running_here {
-        observe_requirements::<K>(object, &raw, controller, &mut observed).await?;
+        let what = format!("{} {}", K::VERB, object.name_any());
+        let checked = catch_panic(&what, observe_requirements::<K>(object, &raw, controller, &mut observed)).await;
+        match checked {
+            // It would be checked again and again.
+            Err(error @ Error::Panicked { .. }) => observed.faults.push(error.to_string()),
+            answer => answer?,
+        }
     }
     Ok(observed)
 }

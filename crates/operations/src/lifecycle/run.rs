@@ -1,10 +1,8 @@
 //! One operation from its start, or its take-over, to its last write.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
@@ -25,6 +23,7 @@ use crate::journal::{self, JournalLocation};
 use crate::leader_client::LeaderClient;
 use crate::observed_generation::write_final_status;
 use crate::operation_record::{self, OperationRecord};
+use crate::panics::catch_panic;
 use crate::progress_floor::progress_floor;
 use crate::projection;
 use crate::status_writer::{StatusWriter, StatusWriterSettings};
@@ -56,16 +55,6 @@ impl Drop for ActivePlace {
     fn drop(&mut self) {
         self.runtime.active.end(&self.uid);
     }
-}
-
-/// A panic of some work as its error.
-async fn catch_panic<T>(what: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let text = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(panic) => panic.downcast_ref::<&str>().map_or_else(|| "no message".to_owned(), |text| (*text).to_owned()),
-    };
-    let ended = AssertUnwindSafe(work).catch_unwind().await;
-    ended.unwrap_or_else(|panic| Err(Error::Panicked { what: what.to_owned(), message: text(panic) }))
 }
 
 /// Runs the operation of a subject as it is now, which may be newer than what the watch has delivered: a subject that has ended is

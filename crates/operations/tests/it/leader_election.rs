@@ -73,6 +73,15 @@ async fn a_term_ends_on_time_whatever_the_api_server_does() {
     assert!(begun.elapsed() < term + Duration::from_millis(250), "{:?}", begun.elapsed());
 }
 
+#[tokio::test]
+async fn a_leader_that_stops_does_not_wait_for_an_api_server_that_is_gone() {
+    let cluster = Cluster::start().await;
+    let (client, cut) = cluster.unreliable_client();
+    let first = campaign(client, candidate("a", Duration::from_secs(3)), async || Ok(0)).await.unwrap();
+    cut.store(true, Ordering::Relaxed);
+    timeout(Duration::from_secs(2), first.resign()).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_no_longer_leads_reads_and_changes_nothing() {
     let cluster = Cluster::start().await;

@@ -84,6 +84,7 @@ impl Lifecycle for ScriptedBackup {
     }
 
     fn validate(raw: &Value) -> Vec<String> {
+        assert_ne!(raw["metadata"]["name"], "unreadable", "a test asked for it");
         let invalid = raw.pointer("/metadata/name").and_then(Value::as_str) == Some("invalid");
         invalid.then(|| "metadata.name: this name is invalid".to_owned()).into_iter().collect()
     }

@@ -49,7 +49,7 @@ fn next_run(cron: &str, after: Timestamp) -> Option<Timestamp> {
 fn settings(token: &AccessToken, allow_changes: bool) -> DashboardSettings {
     DashboardSettings {
         address: ([127, 0, 0, 1], 0).into(),
-        token: token.clone(),
+        token: token.clone().into(),
         open_metrics: true,
         allow_changes,
         namespace: NAMESPACE.to_owned(),

@@ -41,7 +41,7 @@ use kube::runtime::{Controller, watcher};
 use plimsoll_api::velero::v1::{BackupRepository, BackupStorageLocation, BackupStorageLocationSpec};
 use plimsoll_engine::Error;
 use plimsoll_mover::MoverCommand;
-use plimsoll_operations::{LeaderClient, OperationRuntime, WatchBackoff};
+use plimsoll_operations::{LeaderClient, OperationRuntime, WatchBackoff, catch_panic};
 use tracing::warn;
 
 use crate::storage_location::StorageLocations;
@@ -149,11 +149,14 @@ async fn run_controller(repositories: Arc<Repositories>) {
 }
 
 async fn reconcile(repository: Arc<BackupRepository>, repositories: Arc<Repositories>) -> Result<Action, Error> {
-    let known = repositories.of(&repository.name_any());
-    let mut known = known.lock().await;
-    let next = check::check_if_due(&repository, &mut known, &repositories).await?;
-    answer::answer_request(&repository, &mut known, &repositories).await?;
-    Ok(Action::requeue(next))
+    let work = async {
+        let known = repositories.of(&repository.name_any());
+        let mut known = known.lock().await;
+        let next = check::check_if_due(&repository, &mut known, &repositories).await?;
+        answer::answer_request(&repository, &mut known, &repositories).await?;
+        Ok(Action::requeue(next))
+    };
+    catch_panic(&format!("BackupRepository {}", repository.name_any()), work).await
 }
 
 #[cfg(test)]
