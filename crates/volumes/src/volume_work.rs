@@ -79,7 +79,9 @@ fn plan_volume(volume: &PlannedVolume, history: &HistoryRecord, slots: usize, st
         }
         (Method::Snapshot, ..) => {
             let volume = extent.persistent_volume.as_deref();
-            volume.into_iter().for_each(|name| stage.plan(name, snapshot_work(), None));
+            if let Some(name) = volume {
+                stage.plan(name, snapshot_work(), None);
+            }
         }
         _ => {}
     }

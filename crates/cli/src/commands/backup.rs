@@ -27,7 +27,7 @@ pub async fn run(global: &Global, options: CreateBackup) -> anyhow::Result<Outco
         None => build(global, &options)?,
     };
     if options.creation.dry_run {
-        return plan::backup(global, &object.spec, options.creation.output).await;
+        return Box::pin(plan::backup(global, &object.spec, options.creation.output)).await;
     }
     let name = object.metadata.name.clone().unwrap_or_default();
     create(global, &object, &reference(ResourceKind::Backup, &name), &options.creation).await

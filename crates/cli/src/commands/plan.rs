@@ -50,8 +50,10 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
             Err(error) => Err(error),
         }
     };
-    let (mut plan, volumes) =
-        ProgressDisplay::on_terminal_only().show_while(&operation, work).await.context("cannot plan the backup")?;
+    let (mut plan, volumes) = ProgressDisplay::on_terminal_only()
+        .show_while(&operation, Box::pin(work))
+        .await
+        .context("cannot plan the backup")?;
     count_selected_namespaces(&mut plan);
     match format {
         Some(format) => {

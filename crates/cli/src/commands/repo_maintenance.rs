@@ -113,7 +113,9 @@ fn page(name: &str, plan: &MaintenanceOutcome) -> Vec<String> {
             section.field("Usage", "not reported by kopia");
         }
         if let Some(usage) = &plan.usage {
-            usage_fields(usage).into_iter().for_each(|(name, value)| section.field(name, value));
+            for (name, value) in usage_fields(usage) {
+                section.field(name, value);
+            }
         }
         if let Some(moved) = plan.moved.filter(|moved| *moved > 0) {
             section.field("Moved by a prune", size_text(moved));

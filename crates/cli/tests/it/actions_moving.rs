@@ -230,8 +230,9 @@ async fn a_dump_is_pushed_to_a_kopia_server_restored_and_deleted_by_its_artifact
     .await;
     let artifact = &backup["status"]["actions"][0]["artifacts"]["dump"]["kopiaSnapshot"];
     let snapshot: Value = serde_json::from_str(artifact.as_str().unwrap()).unwrap();
-    let dump: String = (1..=100_000).map(|number| format!("{number}\n")).collect();
-    assert_eq!(snapshot["logicalSize"], dump.len(), "{snapshot:#}");
+    // The bytes of `seq 100000`.
+    let size = 588_895;
+    assert_eq!(snapshot["logicalSize"], size, "{snapshot:#}");
     assert_eq!(kopia.snapshots().unwrap(), [snapshot["id"].as_str().unwrap()]);
     assert!(!home.log().contains(PASSWORD), "a secret stands in the log");
 
@@ -240,7 +241,7 @@ async fn a_dump_is_pushed_to_a_kopia_server_restored_and_deleted_by_its_artifact
     let phase = &restore["status"]["actions"][0]["phases"][0];
     // md5sum of `seq 100000`.
     assert_eq!(phase["output"]["sum"], "dea9193b768319cbb4ff1a137ac03113", "{phase:#}");
-    assert_eq!(phase["progress"]["sizeDownloadedB"], dump.len(), "{phase:#}");
+    assert_eq!(phase["progress"]["sizeDownloadedB"], size, "{phase:#}");
     act(&home, &["--action", "delete", "--from", &name]).await;
     assert!(kopia.snapshots().unwrap().is_empty());
 }

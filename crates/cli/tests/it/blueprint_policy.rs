@@ -34,10 +34,12 @@ async fn try_create(blueprints: &Api<DynamicObject>, mut blueprint: Value) -> Re
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it takes what json! makes")]
 fn blueprint(phases: Value) -> Value {
     json!({ "actions": { "backup": { "phases": phases } } })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it takes what json! makes")]
 fn task(name: &str, more: Value) -> Value {
     let mut args = json!({ "image": "any", "command": ["true"] });
     args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

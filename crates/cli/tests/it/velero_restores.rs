@@ -70,7 +70,9 @@ async fn contents(bed: &Bed, namespace: &str) -> BTreeMap<String, Value> {
                 metadata.remove(unique);
             }
             if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
-                entries.iter_mut().for_each(|entry| drop(entry.as_object_mut().unwrap().remove("time")));
+                for entry in entries.iter_mut() {
+                    entry.as_object_mut().unwrap().remove("time");
+                }
                 // The API server sorts them by time.
                 entries.sort_by_key(Value::to_string);
             }

@@ -96,7 +96,7 @@ async fn restore_in_order(bed: &TestBed, priorities: RestorePriorities) -> Resul
         timeouts: RestoreTimeouts::default(),
         priorities,
     };
-    execute(RestoreInput { restore, journal_entries: Vec::new() }, env).await
+    Box::pin(execute(RestoreInput { restore, journal_entries: Vec::new() }, env)).await
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use plimsoll_repository::{Cancel, OpenOptions, Repository, RepositoryError};
 use crate::interop::each_restic;
 use crate::testbed::{PASSWORD, Testbed, task};
 
+#[expect(clippy::panic, reason = "a test fails by panicking")]
 fn opens(testbed: &Testbed, password: &str) -> bool {
     let opened = Repository::open(
         testbed.store(),

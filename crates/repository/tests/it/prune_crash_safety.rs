@@ -11,7 +11,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use plimsoll_repository::backup::Parent;
-use plimsoll_repository::{Cancel, Id, PruneOptions, Repository};
+use plimsoll_repository::{Cancel, Id, OpenOptions, PruneOptions, Repository};
 use plimsoll_store::Store;
 
 use crate::crash_safety::restic_checks;
@@ -57,7 +57,7 @@ fn killed_prune() {
     let store =
         Store::from_objects(FaultyStore::new(Arc::new(disk), Arc::new(killing)), "disk".into(), "").expect("a store");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let opened = Repository::open(store, runtime.handle().clone(), PASSWORD.as_bytes(), Default::default());
+    let opened = Repository::open(store, runtime.handle().clone(), PASSWORD.as_bytes(), OpenOptions::default());
     prune(&Arc::new(opened.expect("opens")), options());
 }
 

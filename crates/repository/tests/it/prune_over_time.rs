@@ -70,7 +70,9 @@ fn after_each_of_the_prunes_of_ninety_days_little_more_is_stored_than_used() {
             contents.insert(done.snapshot, fingerprint(&testbed.source()));
         }
         if day % PRUNE_EVERY_DAYS == PRUNE_EVERY_DAYS - 1 {
-            expire(&repository).iter().for_each(|id| drop(contents.remove(id)));
+            for id in expire(&repository) {
+                contents.remove(&id);
+            }
             prune(&repository, options());
             let after = plan(&repository, options());
             let limit = after.used_bytes + after.used_bytes * 15 / 100;

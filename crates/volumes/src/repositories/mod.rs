@@ -156,7 +156,7 @@ async fn reconcile(repository: Arc<BackupRepository>, repositories: Arc<Reposito
         answer::answer_request(&repository, &mut known, &repositories).await?;
         Ok(Action::requeue(next))
     };
-    catch_panic(&format!("BackupRepository {}", repository.name_any()), work).await
+    Box::pin(catch_panic(&format!("BackupRepository {}", repository.name_any()), work)).await
 }
 
 #[cfg(test)]

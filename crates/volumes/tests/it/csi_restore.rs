@@ -45,6 +45,7 @@ async fn start(bed: &TestBed) -> Started {
 }
 
 /// The claim `old/data` in a backup.
+#[expect(clippy::needless_pass_by_value, reason = "it takes what json! makes")]
 fn claim(annotations: Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": { "namespace": "old", "name": "data", "uid": "uid-data", "annotations": annotations },

@@ -18,6 +18,7 @@ use crate::test_bed::{NODE, SHOP, TestBed, completed, create};
 const RESTORE_WAIT: &str = "restore-wait";
 
 /// The backup of volume `files` of the pod `old/db`, as it ended.
+#[expect(clippy::needless_pass_by_value, reason = "it takes what json! makes")]
 fn backup_of_files(status: Value) -> PodVolumeBackup {
     let backup = json!({ "metadata": { "name": "nightly-files", "annotations": { labels::PVC_NAME: "data" } },
         "spec": { "pod": { "namespace": "old", "name": "db" }, "volume": "files", "uploaderType": "restic",

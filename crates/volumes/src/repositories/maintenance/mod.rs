@@ -199,7 +199,9 @@ mod tests {
     #[test]
     fn a_repository_is_queued_once_and_in_order() {
         let queue = MaintenanceQueue::default();
-        ["a", "b", "a"].into_iter().for_each(|name| queue.add(name.into()));
+        for name in ["a", "b", "a"] {
+            queue.add(name.into());
+        }
         assert_eq!([queue.next(), queue.next(), queue.next()], [Some("a".into()), Some("b".into()), None]);
     }
 }
