@@ -31,7 +31,7 @@ pub fn action_set_status(
     };
     let actions: Vec<_> = results.actions().iter().enumerate().map(action).collect();
     let shown_progress = shown.progress.clone().unwrap_or_default();
-    let progress = set_progress(results.state(), &actions, tree.root(), &shown_progress, now);
+    let progress = set_progress(results.state(), &actions, &shown_progress, now);
     ActionSetStatus {
         state: Some(results.state().clone()),
         actions,
@@ -49,8 +49,7 @@ fn action_status(tree: &Snapshot, result: &ActionResult, shown: &ActionStatus, n
     let phases: Vec<_> =
         result.phases.iter().enumerate().map(|(index, result)| phase(result, shown.phases.get(index))).collect();
     let defer_phase = result.defer_phase.as_ref().map(|result| phase(result, shown.defer_phase.as_ref()));
-    let task = result.phases.iter().find_map(|phase| tree.node(tree.node(phase.task.as_deref()?)?.parent_path()?));
-    let percent = overall_percent(task, phases.iter(), &result.state, floor(shown.progress.as_ref()));
+    let percent = overall_percent(phases.iter(), &result.state, floor(shown.progress.as_ref()));
     let progress =
         ActionProgress { percent_completed: percent.map(percent::format), ..sizes(&phases.iter().chain(&defer_phase)) };
     ActionStatus {
@@ -68,7 +67,6 @@ fn action_status(tree: &Snapshot, result: &ActionResult, shown: &ActionStatus, n
 fn set_progress(
     state: &ActionState,
     actions: &[ActionStatus],
-    root: Option<&Node>,
     shown: &ActionProgress,
     now: Timestamp,
 ) -> ActionProgress {
@@ -77,7 +75,7 @@ fn set_progress(
     let running = || all().filter(|(_, phase)| phase.state == Some(ActionState::Running));
     let name = |name: &Option<String>| name.clone().unwrap_or_default();
     let phases = actions.iter().flat_map(|action| &action.phases);
-    let percent = overall_percent(root, phases, state, floor(Some(shown)));
+    let percent = overall_percent(phases, state, floor(Some(shown)));
     let counted =
         ActionProgress { percent_completed: percent.map(percent::format), ..sizes(&all().map(|(_, phase)| phase)) };
     let shown_counted = ActionProgress { percent_completed: shown.percent_completed.clone(), ..sizes_of(shown) };
@@ -92,20 +90,17 @@ fn set_progress(
     }
 }
 
-/// The percentage of an action or an ActionSet: the one that its task shows, or before it has one the mean of the phases, without
-/// the deferPhase.
+/// The percentage of an action or an ActionSet: the mean of its phases, without the deferPhase. The task tree shows the same while no
+/// phase has failed and none was completed by an earlier process.
 fn overall_percent<'a>(
-    task: Option<&Node>,
     phases: impl Iterator<Item = &'a Phase>,
     state: &ActionState,
     floor: Hundredths,
 ) -> Option<Hundredths> {
     let complete = *state == ActionState::Complete;
     let percents: Vec<_> = phases.map(|phase| phase_floor(phase.progress.as_ref())).collect();
-    let mean = percent::displayed_mean(&percents, !complete)?;
-    let shown = task.and_then(|task| task.percent).map(Percent::hundredths).filter(|_| !complete);
     let max = if complete { COMPLETE } else { MAX_INCOMPLETE };
-    Some(shown.unwrap_or(mean).max(floor).min(max))
+    Some(percent::displayed_mean(&percents, !complete)?.max(floor).min(max))
 }
 
 /// The percentage that the tree shows: where there is one, the status shows the same.

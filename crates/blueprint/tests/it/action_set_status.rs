@@ -157,6 +157,7 @@ fn two_actions_with_the_same_phases_are_independent_and_their_bytes_are_added() 
     set.report(core(0, 0), progress(500));
     set.status(1);
     set.results.complete(core(0, 0), json!({ "k": "v" }).as_object().unwrap().clone());
+    set.tasks[&core(0, 0)].0.finish();
     set.begin(core(1, 0));
     set.report(core(1, 0), progress(5));
     let status = set.status(2);
@@ -202,9 +203,10 @@ proptest! {
             let phase_ref =
                 if phase < actions[number].phases.len() { core(number, phase) } else { PhaseRef { action: number, phase: PhaseIndex::Defer } };
             let ended = set.results.state_of(phase_ref).is_none_or(ActionState::is_ended);
+            let running = set.results.state_of(phase_ref) == Some(&ActionState::Running);
             match event {
                 Event::Begin if !ended => set.begin(phase_ref),
-                Event::Report(read, total) if !ended => {
+                Event::Report(read, total) if running => {
                     set.report(phase_ref, TransferProgress { read, total, sent: total.map(|_| read), ..TransferProgress::default() });
                 }
                 Event::Complete if !ended => set.complete(phase_ref),
