@@ -240,7 +240,11 @@ impl Draft {
         if queued {
             self.below.jobs.extend(child.job(node, place));
         } else if node.state.is_open() {
-            self.below.sequence.add(child.estimate, node.state != State::Pending, place);
+            // What waits for the others ends soon after them, as far as anything is known of it: Velero's objects wait for volumes.
+            let follows = child.estimate.is_none() && node.state == State::Waiting;
+            if !follows {
+                self.below.sequence.add(child.estimate, node.state != State::Pending, place);
+            }
         }
     }
 
