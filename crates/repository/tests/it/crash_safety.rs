@@ -17,9 +17,9 @@ use crate::interop::programs;
 use crate::testbed::{PASSWORD, Testbed, check, fingerprint, random_bytes, task};
 
 /// The settings of the killed process.
-const FOLDER: &str = "PLIMSOLL_TEST_KILLED_FOLDER";
-const AT: &str = "PLIMSOLL_TEST_KILLED_AT";
-const IN_THE_MIDDLE: &str = "PLIMSOLL_TEST_KILLED_IN_THE_MIDDLE";
+pub(crate) const FOLDER: &str = "PLIMSOLL_TEST_KILLED_FOLDER";
+pub(crate) const AT: &str = "PLIMSOLL_TEST_KILLED_AT";
+pub(crate) const IN_THE_MIDDLE: &str = "PLIMSOLL_TEST_KILLED_IN_THE_MIDDLE";
 
 fn small_packs(source: PathBuf) -> BackupOptions {
     BackupOptions { pack_size: 150_000, workers: 1, ..BackupOptions::new(Target::Content(source)) }
@@ -98,10 +98,10 @@ fn kill_at_a_large_pack(testbed: &Testbed) -> bool {
     !unfinished_packs(testbed).is_subset(&before)
 }
 
-/// Runs the process. Returns whether it was killed.
-fn run_and_kill(testbed: &Testbed, at: usize, in_the_middle: bool) -> bool {
+/// Runs this test as a process that is killed at a write. Returns whether it was killed.
+pub(crate) fn run_and_kill(test: &str, testbed: &Testbed, at: usize, in_the_middle: bool) -> bool {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "crash_safety::killed_process", "--ignored"]);
+    command.args(["--exact", test, "--ignored"]);
     command.env(FOLDER, testbed.path(".")).env(AT, at.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
     if in_the_middle {
         command.env(IN_THE_MIDDLE, "yes");
@@ -145,7 +145,7 @@ fn killed_at(testbed: &Testbed, program: Option<&PathBuf>, at: usize, in_the_mid
         let copied = Command::new("cp").arg("-a").args([testbed.path("before"), testbed.path("repository")]).status();
         assert!(copied.is_ok_and(|status| status.success()));
     }
-    if !run_and_kill(testbed, at, in_the_middle) {
+    if !run_and_kill("crash_safety::killed_process", testbed, at, in_the_middle) {
         return None;
     }
     let context = format!("killed {} write {at}", if in_the_middle { "in the middle of" } else { "after" });

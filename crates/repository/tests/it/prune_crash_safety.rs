@@ -1,7 +1,7 @@
 //! A prune that is killed at every write, also twice: nothing that a snapshot needs is lost, and the next prune finishes the job.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
@@ -14,15 +14,11 @@ use plimsoll_repository::backup::Parent;
 use plimsoll_repository::{Cancel, Id, OpenOptions, PruneOptions, Repository};
 use plimsoll_store::Store;
 
-use crate::crash_safety::restic_checks;
+use crate::crash_safety::{AT, FOLDER, IN_THE_MIDDLE, restic_checks, run_and_kill};
 use crate::faulty_store::{FaultyStore, KillAtWrite, StoppableWrites};
 use crate::interop::programs;
 use crate::prune::{backup, forget, plan, prune, small_packs, thorough};
 use crate::testbed::{PASSWORD, Testbed, check, fingerprint, random_bytes, task};
-
-const FOLDER: &str = "PLIMSOLL_TEST_PRUNE_FOLDER";
-const AT: &str = "PLIMSOLL_TEST_PRUNE_KILLED_AT";
-const IN_THE_MIDDLE: &str = "PLIMSOLL_TEST_PRUNE_IN_THE_MIDDLE";
 
 /// A repository with packs of every kind: unused, partly used, with further copies, and in no index file. Returns the snapshot that is
 /// left.
@@ -61,20 +57,6 @@ fn killed_prune() {
     prune(&Arc::new(opened.expect("opens")), options());
 }
 
-/// Runs the process. Returns whether it was killed.
-fn run_and_kill(testbed: &Testbed, at: usize, in_the_middle: bool) -> bool {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "prune_crash_safety::killed_prune", "--ignored"]);
-    command.env(FOLDER, testbed.path(".")).env(AT, at.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
-    if in_the_middle {
-        command.env(IN_THE_MIDDLE, "yes");
-    }
-    let status = command.status().expect("runs");
-    let killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
-    assert!(killed || status.success(), "{status}");
-    killed
-}
-
 #[test]
 fn after_a_kill_at_every_write_restic_finds_no_error_and_the_next_prune_finishes() {
     let testbed = Testbed::new();
@@ -88,7 +70,7 @@ fn after_a_kill_at_every_write_restic_finds_no_error_and_the_next_prune_finishes
             let copied =
                 Command::new("cp").arg("-a").args([testbed.path("before"), testbed.path("repository")]).status();
             assert!(copied.is_ok_and(|status| status.success()));
-            if !run_and_kill(&testbed, at, in_the_middle) {
+            if !run_and_kill("prune_crash_safety::killed_prune", &testbed, at, in_the_middle) {
                 break;
             }
             kills += 1;
