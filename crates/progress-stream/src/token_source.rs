@@ -1,4 +1,4 @@
-//! The token as it is now: whoever rotates it expects that the old one opens nothing any more.
+//! The current token. After a rotation the old one is rejected.
 
 use std::fmt;
 use std::sync::Arc;

@@ -97,7 +97,7 @@ async fn a_journal_of_a_newer_version_is_refused_and_left_as_it_is() {
     drop(journal);
     let pages = cluster.api::<ConfigMap>();
     let newer = Patch::Merge(json!({ "metadata": { "annotations": { RECORD_VERSION_ANNOTATION: "2" } },
-        "data": { "entries": "a format that nobody knows yet" } }));
+        "data": { "entries": "an unknown format" } }));
     let before = pages.patch("backup-x-0", &PatchParams::default(), &newer).await.unwrap();
     let refused = journal::open(cluster.client.clone(), location, true).await.err().unwrap();
     assert_eq!(refused.reason(), "RecordVersionUnknown");

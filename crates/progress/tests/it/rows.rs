@@ -1,4 +1,4 @@
-//! No row shows more done than there is, whoever counted it.
+//! No row shows more done than its total, whatever counted it.
 
 use plimsoll_progress::{Frame, Operation, Snapshot, Total, Unit, VirtualClock, view};
 use proptest::prelude::*;
